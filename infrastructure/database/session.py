@@ -1,0 +1,18 @@
+"""Sessions with capture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from infrastructure.outbox.install import install_capture
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+
+def session_factory(engine: AsyncEngine, *, schema: str | None = None) -> async_sessionmaker[AsyncSession]:
+    """Return the maker of captured sessions on an engine; `schema` is the outbox's, as in `install_capture`."""
+    # A committed aggregate stays readable: an expired attribute would need a query that async code cannot send.
+    return install_capture(async_sessionmaker(engine, expire_on_commit=False), schema=schema)

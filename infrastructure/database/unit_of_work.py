@@ -1,0 +1,134 @@
+"""The unit of work on PostgreSQL: one captured session per `async with`, one transaction per commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from infrastructure.database.explain import explain
+from infrastructure.outbox.conflicts import as_conflict, constraint_name
+from infrastructure.outbox.session import CapturedSession
+from kernel.aggregate import AggregateRoot
+from kernel.errors import KernelError, UnitOfWorkNotOpen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+    from kernel.bus import EventBus
+    from kernel.events import DomainEvent
+
+A = TypeVar("A", bound=AggregateRoot)
+
+
+class SqlAlchemyRepository(Generic[A]):
+    """The aggregates of one mapped class."""
+
+    def __init__(self, session: AsyncSession, aggregate_class: type[A]) -> None:
+        self._session = session
+        self._class = aggregate_class
+
+    def add(self, aggregate: A) -> None:
+        """Take a new aggregate in."""
+        self._session.add(aggregate)
+
+    async def get(self, identity: object) -> A | None:
+        """Return the aggregate with this id, loaded anew if it is stale, or None."""
+        return await self._session.get(self._class, identity)
+
+    async def remove(self, aggregate: A) -> None:
+        """Delete an aggregate; its events are kept."""
+        await self._session.delete(aggregate)
+
+
+class SqlAlchemyUnitOfWork:
+    """`async with uow:` … `await uow.commit()`; leaving without a commit rolls back.
+
+    Entering again begins anew, so one object serves the retries of a use case.
+    """
+
+    constraint_errors: ClassVar[Mapping[str, Callable[[], Exception]]] = {}
+    """What a violated constraint means in the domain: its name to a maker of the error to raise."""
+
+    def __init__(self, session_factory: async_sessionmaker[AsyncSession]) -> None:
+        self._session_factory = session_factory
+        self._session: AsyncSession | None = None
+
+    @property
+    def session(self) -> AsyncSession:
+        """The session of the open unit, for repositories and queries."""
+        if self._session is None:
+            raise UnitOfWorkNotOpen(f"{type(self).__name__} is not open; use it inside `async with uow:`")
+        return self._session
+
+    @property
+    def bus(self) -> EventBus:
+        """The collector of this unit's emitted events."""
+        session = self.session.sync_session
+        if not isinstance(session, CapturedSession):
+            raise KernelError(
+                "the sessions of this unit of work do not capture events; "
+                "make them with session_factory(engine), or call install_capture on their maker"
+            )
+        return session.outbox
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        if self._session is not None:
+            raise UnitOfWorkNotOpen(f"{type(self).__name__} is open already; a unit of work is entered once at a time")
+        self._session = self._session_factory()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Roll back what was not committed, and say in the domain's words what the database refused."""
+        session, self._session = self.session, None
+        await session.close()
+        if error is not None:
+            self._raise_explained(error, session)
+
+    async def commit(self) -> None:
+        """Make everything since the last commit durable, events included, or raise and store nothing."""
+        session = self.session
+        try:
+            await session.commit()
+        except Exception as error:
+            await session.rollback()
+            self._raise_explained(error, session)
+            raise
+
+    async def rollback(self) -> None:
+        """Undo everything since the last commit."""
+        await self.session.rollback()
+
+    def emit(
+        self,
+        event: DomainEvent,
+        *,
+        aggregate_type: str | type[AggregateRoot] | None = None,
+        aggregate_id: object = None,
+    ) -> None:
+        """Commit an event that no aggregate of this unit records."""
+        self.bus.emit(event, aggregate_type=aggregate_type, aggregate_id=aggregate_id)
+
+    def repository(self, aggregate_class: type[A]) -> SqlAlchemyRepository[A]:
+        """Return the repository of a mapped aggregate class."""
+        return SqlAlchemyRepository(self.session, aggregate_class)
+
+    def _raise_explained(self, error: BaseException, session: AsyncSession) -> None:
+        """Raise what a database error means; return if it has no better words."""
+        if isinstance(error, KernelError) or not isinstance(error, Exception):
+            return
+        make = self.constraint_errors.get(constraint_name(error) or "")
+        meaning: Any = make() if make else as_conflict(error) or _explained(error, session)
+        if meaning is not None:
+            raise meaning from error
+
+
+def _explained(error: Exception, session: AsyncSession) -> Exception | None:
+    engine = session.bind
+    if engine is None:
+        return None
+    return explain(error, engine.engine.url)

@@ -1,0 +1,20 @@
+"""The outbox: domain events as rows, written in the transaction of the change they tell of."""
+
+from infrastructure.outbox.dispatcher import OutboxEventDispatcher, OutboxMiddleware
+from infrastructure.outbox.install import install_capture
+from infrastructure.outbox.instrument import MappingRefused
+from infrastructure.outbox.mapping import aggregate_columns, map_aggregate
+from infrastructure.outbox.record import OutboxRecord, map_outbox_table
+from infrastructure.outbox.tables import outbox_metadata
+
+__all__ = [
+    "MappingRefused",
+    "OutboxEventDispatcher",
+    "OutboxMiddleware",
+    "OutboxRecord",
+    "aggregate_columns",
+    "install_capture",
+    "map_aggregate",
+    "map_outbox_table",
+    "outbox_metadata",
+]

@@ -1,0 +1,154 @@
+"""The interceptor: the outbox rows that commit are exactly the events of the state that commits (C1-C4).
+
+Nothing is drained. Every recorded event stays on its aggregate with its number, and a flush that moves
+the aggregate's row from version c to v writes the events numbered c+1 to v. So a rollback has nothing to
+restore: when the row is at c again, the next flush derives the same events, or none, from what then holds.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+from sqlalchemy import select
+from sqlalchemy.orm import attributes, object_mapper
+
+from infrastructure.outbox.capture_state import forget_state_of, state_of
+from infrastructure.outbox.emitted import take_out, waiting_in
+from infrastructure.outbox.statements import insert_events
+from kernel.aggregate import AggregateRoot, stale
+from kernel.bus import in_order
+from kernel.context import current_headers
+from kernel.envelope import seal
+from kernel.errors import KernelError, VersionMoved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session, UOWTransaction
+
+    from kernel.events import DomainEvent
+
+@attrs.frozen
+class Capture:
+    """The listeners of one session class, and the schema into which they write."""
+
+    schema: str | None = None
+
+    def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:  # noqa: ANN401
+        """Write the events of all that this flush is about to store."""
+        state = state_of(session)
+        state.in_flush.clear()
+        carriers = waiting_in(session)
+        moves = list(_moves(session))
+        events = [carrier.event for carrier in carriers]
+        for aggregate, row_version, version in moves:
+            events += aggregate._events_between(row_version, version)
+        self._write(session, events, [aggregate for aggregate, _, _ in moves])
+        # Only now: a refused event must stay in the session, or the next commit would store all but it.
+        take_out(session, carriers)
+        state.in_flush.update((aggregate, version) for aggregate, _, version in moves)
+
+    def after_flush(self, session: Session, _context: UOWTransaction) -> None:
+        """Write what other listeners recorded after ours, once it is known to be in the stored row."""
+        state = state_of(session)
+        events, late = list(state.late), []
+        for aggregate, row_version, version in _moves(session):
+            written = state.in_flush.get(aggregate, row_version)
+            if version != written:
+                _check_row(session, aggregate, version)
+                events += aggregate._events_between(written, version)
+                late.append(aggregate)
+            state.in_transaction[aggregate] = version
+        state.born.update(obj for obj in session.new if isinstance(obj, AggregateRoot))
+        self._write(session, events, late)
+        state.late.clear()
+        state.settled = True
+
+    def _write(self, session: Session, events: Sequence[DomainEvent], aggregates: Sequence[AggregateRoot]) -> None:
+        if not events:
+            return
+        envelopes = [seal(event) for event in in_order(events)]
+        columns = [list(column) for column in zip(*envelopes, strict=True)]
+        headers = json.dumps(dict(current_headers()), ensure_ascii=False)
+        connection = _connection(session, aggregates)
+        connection.exec_driver_sql(insert_events(self.schema), (*columns, headers))
+
+
+def _connection(session: Session, aggregates: Sequence[AggregateRoot]) -> Connection:
+    """Return the connection on which these aggregates' rows are written."""
+    mappers = {object_mapper(aggregate) for aggregate in aggregates}
+    if len(mappers) > 1 and len({id(session.get_bind(mapper)) for mapper in mappers}) > 1:
+        raise KernelError(
+            "one flush holds aggregates of several databases, so their rows and events cannot share a transaction; "
+            "use one session per database"
+        )
+    connection = session.connection(bind_arguments={"mapper": next(iter(mappers))} if mappers else None)
+    if connection.dialect.driver != "asyncpg":
+        raise KernelError(
+            f"capture writes through asyncpg, and this session uses {connection.dialect.driver}; "
+            "create its engine from a postgresql+asyncpg:// URL"
+        )
+    return connection
+
+
+def after_commit(session: Session) -> None:
+    """Let go of the events that are durable now; a savepoint's release makes nothing durable."""
+    if session.get_nested_transaction() is None:
+        for aggregate, version in list(state_of(session).in_transaction.items()):
+            aggregate._forget_events(up_to=version)
+
+
+def after_transaction_end(session: Session, transaction: Any) -> None:  # noqa: ANN401 - SessionTransaction
+    """Begin anew when the outermost transaction has ended, either way."""
+    if transaction.parent is None:
+        forget_state_of(session)
+
+
+def _moves(session: Session) -> Iterator[tuple[AggregateRoot, int, int]]:
+    """Yield each aggregate with the version of its row and the version it is about to have."""
+    for obj in session.new:
+        if isinstance(obj, AggregateRoot):
+            yield obj, 0, _version(obj)
+    for obj in (*session.dirty, *session.deleted):
+        if isinstance(obj, AggregateRoot) and (change := version_change(obj)):
+            yield obj, *change
+
+
+def _version(aggregate: AggregateRoot) -> int:
+    version = aggregate.__dict__.get("version")
+    if version is None:
+        raise stale(aggregate)
+    return cast("int", version)
+
+
+def version_change(aggregate: AggregateRoot) -> tuple[int, int] | None:
+    """Return the version of the aggregate's row and the one it is about to have, if they differ."""
+    added, _, deleted = attributes.get_history(aggregate, "version", attributes.PASSIVE_NO_INITIALIZE)
+    if not added:
+        return None
+    if not deleted:
+        raise VersionMoved(f"the version of {aggregate!r} was set without being loaded; only record() may raise it")
+    return deleted[0], added[0]
+
+
+def _check_row(session: Session, aggregate: AggregateRoot, version: int) -> None:
+    """Refuse an event that was recorded after its aggregate's row was written: the row would not have it."""
+    mapper = object_mapper(aggregate)
+    if aggregate in session.deleted:
+        return
+    identity = zip(mapper.primary_key, mapper.primary_key_from_instance(aggregate), strict=True)
+    column = mapper.columns["version"]
+    stored = session.connection().scalar(select(column).where(*[key == value for key, value in identity]))
+    if stored != version:
+        raise recorded_too_late(aggregate)
+
+
+def recorded_too_late(aggregate: object) -> VersionMoved:
+    """Return the error for a record() inside a flush that has stored the aggregate's row already."""
+    return VersionMoved(
+        f"{aggregate!r} recorded an event inside a flush that had already written it; "
+        "record in the use case, or in a before_flush listener"
+    )

@@ -1,0 +1,85 @@
+"""Which database errors mean that another writer was first (C4), and the sentence for each."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm.exc import StaleDataError
+
+from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY
+from kernel.errors import AggregateIdTaken, ConcurrencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOST_RACES = {
+    "40001": "the database found that this transaction and another cannot both hold (serialization failure)",
+    "40P01": "this transaction and another waited for each other's rows (deadlock)",
+}
+_UNIQUE_VIOLATION = "23505"
+
+
+@contextmanager
+def conflicts_translated() -> Iterator[None]:
+    """Raise ConcurrencyError in place of the database errors that mean: load again and retry."""
+    try:
+        yield
+    except (StaleDataError, DBAPIError) as error:
+        conflict = as_conflict(error)
+        if conflict is None:
+            raise
+        raise conflict from error
+
+
+def as_conflict(error: BaseException) -> ConcurrencyError | None:
+    """Return the ConcurrencyError that a database error amounts to, or None."""
+    if isinstance(error, StaleDataError):
+        return ConcurrencyError(f"another transaction wrote this aggregate first: {error}; load it again and retry")
+    state = sqlstate(error)
+    if state in _LOST_RACES:
+        return ConcurrencyError(f"{_LOST_RACES[state]}; nothing was stored, load again and retry")
+    if state == _UNIQUE_VIOLATION and constraint_name(error) == AGGREGATE_STREAM_KEY:
+        return _stream_conflict(error)
+    return None
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Return the SQLSTATE of a database error, through SQLAlchemy's wrapping."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return state if isinstance(state, str) else None
+
+
+def constraint_name(error: BaseException) -> str | None:
+    """Return the name of the constraint that a database error is about."""
+    name = getattr(_driver_error(error), "constraint_name", None)
+    return name if isinstance(name, str) else None
+
+
+def _driver_error(error: BaseException) -> BaseException | None:
+    orig = getattr(error, "orig", None)
+    return getattr(orig, "__cause__", None)
+
+
+def _stream_conflict(error: BaseException) -> ConcurrencyError:
+    detail = str(getattr(_driver_error(error), "detail", ""))
+    found = re.search(r"=\((?P<type>.*), (?P<id>[0-9a-f-]{36}), (?P<version>\d+)\)", detail)
+    if found is None:
+        return ConcurrencyError("another transaction wrote this aggregate first; load it again and retry")
+    aggregate_type, aggregate_id, version = found["type"], UUID(found["id"]), int(found["version"])
+    if version == 1:
+        return AggregateIdTaken(
+            f"{aggregate_type} {aggregate_id} has events already: another writer created it first, or it lived "
+            "before and was deleted; a new aggregate needs an id of its own",
+            aggregate_type=aggregate_type,
+            aggregate_id=aggregate_id,
+        )
+    return ConcurrencyError(
+        f"another transaction wrote version {version} of {aggregate_type} {aggregate_id} first; "
+        "load it again and retry",
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+    )

@@ -1,0 +1,72 @@
+"""Writing events by hand: for sessions without capture, and for code that speaks to a port (K6, C6)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from infrastructure.outbox.record import OutboxRecord, map_outbox_table
+from infrastructure.outbox.session import CapturedSession
+from kernel.aggregate import AggregateRoot
+from kernel.context import current_headers, event_context
+from kernel.envelope import seal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy.orm import Session
+
+    from kernel.bus import EventBus
+    from kernel.events import DomainEvent
+
+
+class OutboxEventDispatcher:
+    """Adds an outbox row per event to a session; never flushes, never commits.
+
+    On a captured session the aggregates' own events are written by capture, so each is written once.
+    """
+
+    def __init__(self, session: AsyncSession | Session) -> None:
+        self._session = session.sync_session if isinstance(session, AsyncSession) else session
+
+    async def dispatch(self, events: Iterable[DomainEvent]) -> None:
+        """Add the events, in their order, to what the session's next flush writes."""
+        for event in events:
+            self.add(event)
+
+    def add(self, event: DomainEvent) -> None:
+        """Add one event."""
+        session = self._session
+        if not isinstance(session, CapturedSession):
+            session.add(_record(event))
+        elif not _is_recorded_here(session, event):
+            session.outbox.take(event)
+
+
+class OutboxMiddleware:
+    """The explicit way for sessions without the interceptor: collect, write, return how many."""
+
+    @staticmethod
+    async def flush(session: AsyncSession, bus: EventBus, **context: object) -> int:
+        """Write the bus's events into the session's transaction, with the context as headers; return their number."""
+        events = bus.collect()
+        with event_context(**context):
+            await OutboxEventDispatcher(session).dispatch(events)
+            await session.flush()
+        return len(events)
+
+
+def _record(event: DomainEvent) -> OutboxRecord:
+    map_outbox_table()
+    sealed = seal(event)._asdict()
+    return OutboxRecord(**{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(current_headers()))
+
+
+def _is_recorded_here(session: Session, event: DomainEvent) -> bool:
+    if event.aggregate_version is None:
+        return False
+    tracked = (obj for obj in (*session.new, *session, *session.deleted) if isinstance(obj, AggregateRoot))
+    return any(each is event for aggregate in tracked for each in aggregate._recorded_log())
+

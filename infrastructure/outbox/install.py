@@ -1,0 +1,95 @@
+"""Adopting capture: one call for an application's own session class or sessionmaker (C6)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+
+from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.capture import Capture, after_commit, after_transaction_end
+from infrastructure.outbox.instrument import instrument_aggregates
+from infrastructure.outbox.session import CapturedSession
+from infrastructure.settings import Settings
+
+Target = TypeVar("Target")
+
+_CAPTURE = "_outbox_capture"
+
+
+class CannotCapture(InfrastructureError, TypeError):
+    """`install_capture` was given something that makes no sessions of its own."""
+
+
+def install_capture(target: Target, *, schema: str | None = None) -> Target:
+    """Make every session of `target` write its aggregates' events to the outbox; return `target`.
+
+    `target` is a sessionmaker, an async_sessionmaker, or a subclass of Session or AsyncSession.
+    `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path).
+    """
+    schema = Settings(outbox_schema=schema).outbox_schema or Settings.from_environment().outbox_schema
+    if isinstance(target, async_sessionmaker):
+        _capture_async_maker(target, schema)
+    elif isinstance(target, sessionmaker):
+        target.class_ = _captured(target.class_, schema)
+    elif _is_own_class(target, AsyncSession):
+        target.sync_session_class = _captured(target.sync_session_class, schema)
+    elif _is_own_class(target, Session):
+        _capture_in_place(target, schema)
+    else:
+        raise CannotCapture(
+            f"install_capture takes a sessionmaker or your own subclass of Session or AsyncSession, not {target!r}; "
+            "SQLAlchemy's own classes serve the whole process and stay as they are"
+        )
+    instrument_aggregates()
+    return target
+
+
+def _is_own_class(target: Any, library_class: type) -> bool:  # noqa: ANN401 - whatever a caller hands in
+    return isinstance(target, type) and issubclass(target, library_class) and target is not library_class
+
+
+def _capture_async_maker(maker: async_sessionmaker[Any], schema: str | None) -> None:
+    chosen = maker.kw.get("sync_session_class")
+    if chosen is not None:
+        maker.kw["sync_session_class"] = _captured(chosen, schema)
+    else:
+        maker.class_.sync_session_class = _captured(maker.class_.sync_session_class, schema)
+
+
+def _captured(cls: type[Session], schema: str | None) -> type[Session]:
+    """Return a session class that captures and is a `cls`."""
+    if _captures_already(cls, schema):
+        return cls
+    bases = (CapturedSession,) if cls is Session else (CapturedSession, cls)
+    captured = type(cls.__name__, bases, {})
+    _listen(captured, schema)
+    return captured
+
+
+def _capture_in_place(cls: type[Session], schema: str | None) -> None:
+    # The application makes its sessions by calling this very class, so it has to be changed itself.
+    if not _captures_already(cls, schema):
+        cls.__bases__ = (CapturedSession, *(base for base in cls.__bases__ if base is not Session))
+        _listen(cls, schema)
+
+
+def _captures_already(cls: type[Session], schema: str | None) -> bool:
+    present: Capture | None = getattr(cls, _CAPTURE, None)
+    if present is not None and present.schema != schema:
+        raise CannotCapture(
+            f"{cls.__name__} captures into schema {present.schema or 'of the search path'!r} already; "
+            "use a session class of its own for another schema"
+        )
+    return present is not None
+
+
+def _listen(cls: type[Session], schema: str | None) -> None:
+    capture = Capture(schema)
+    setattr(cls, _CAPTURE, capture)
+    event.listen(cls, "before_flush", capture.before_flush)
+    event.listen(cls, "after_flush", capture.after_flush)
+    event.listen(cls, "after_commit", after_commit)
+    event.listen(cls, "after_transaction_end", after_transaction_end)

@@ -1,0 +1,116 @@
+"""Mapped aggregates, taught to be honest about their state: stale ones say so, dropped events go (C3, C6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Integer, event
+from sqlalchemy.exc import MissingGreenlet
+from sqlalchemy.orm import Mapper, attributes, object_session
+from sqlalchemy.orm.exc import DetachedInstanceError
+
+from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.capture import recorded_too_late
+from infrastructure.outbox.capture_state import known_state_of
+from kernel.aggregate import AggregateRoot, fill_defaults, stale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_INSTRUMENTED = "_outbox_instrumented"
+
+
+class MappingRefused(InfrastructureError, TypeError):
+    """An aggregate is mapped without a column that capture needs; the sentence has the statement that adds it."""
+
+
+def instrument_aggregates() -> None:
+    """Instrument every mapped aggregate, those that are mapped later included."""
+    if not event.contains(Mapper, "mapper_configured", _on_configured):
+        event.listen(Mapper, "mapper_configured", _on_configured)
+    for cls in _subclasses(AggregateRoot):
+        manager = attributes.manager_of_class(cls)
+        if manager is not None and manager.is_mapped and manager.mapper.configured:
+            _on_configured(manager.mapper, cls)
+
+
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
+    if not issubclass(cls, AggregateRoot) or _INSTRUMENTED in vars(cls):
+        return
+    _check_mapping(mapper, cls)
+    setattr(cls, _INSTRUMENTED, True)
+    manager = mapper.class_manager
+    manager.expired_attribute_loader = _speaking_loader(manager.expired_attribute_loader)
+    cls._blank = classmethod(_blank)
+    event.listen(cls, "expire", _on_expire)
+    event.listen(cls, "refresh", _on_refresh)
+    event.listen(cls.version, "set", _on_version_set)
+
+
+def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
+    table = getattr(mapper.local_table, "fullname", str(mapper.local_table))
+    if "version" not in mapper.column_attrs or not isinstance(mapper.columns["version"].type, Integer):
+        raise MappingRefused(
+            f"{cls.__name__} is mapped without an integer `version`, which numbers its events; run "
+            f"`ALTER TABLE {table} ADD COLUMN version bigint NOT NULL DEFAULT 0` and map the column"
+        )
+    if mapper.version_id_col is None or mapper.version_id_col is mapper.columns["version"]:
+        raise MappingRefused(
+            f"{cls.__name__} is mapped without a lock of its own, so that two writers could overwrite each other; run "
+            f"`ALTER TABLE {table} ADD COLUMN revision bigint NOT NULL DEFAULT 1` and map it with "
+            "version_id_col=table.c.revision"
+        )
+
+
+def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the loader of expired attributes: where it cannot load, the aggregate is stale (C3)."""
+
+    def load_or_explain(state: Any, toload: Any, passive: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's hook
+        try:
+            return load(state, toload, passive)
+        except (MissingGreenlet, DetachedInstanceError) as error:
+            raise stale(state.obj()) from error
+
+    return load_or_explain
+
+
+def _blank(cls: type[Any]) -> Any:  # noqa: ANN401 - an instance of cls
+    instance = attributes.manager_of_class(cls).new_instance()  # type: ignore[union-attr]  # only mapped classes come here
+    fill_defaults(instance)
+    return instance
+
+
+def _on_expire(aggregate: AggregateRoot, names: list[str] | None) -> None:
+    """Drop what was recorded, with the state it told of; what a new row could yet be made of stays."""
+    if (names is None or "version" in names) and not _is_born(aggregate):
+        aggregate._forget_events()
+
+
+def _on_refresh(aggregate: AggregateRoot, _context: object, names: list[str] | None) -> None:
+    """Drop what was recorded above the version that the row turned out to have."""
+    if names is None or "version" in names:
+        aggregate._forget_events(above=aggregate.version if _is_born(aggregate) else -1)
+
+
+def _is_born(aggregate: AggregateRoot) -> bool:
+    session = object_session(aggregate)
+    state = known_state_of(session) if session is not None else None
+    return state is not None and aggregate in state.born
+
+
+def _on_version_set(aggregate: AggregateRoot, *_: object) -> None:
+    """Refuse to record where no flush would ever see it."""
+    state = attributes.instance_state(aggregate)
+    if state.session_id is None:
+        return
+    if state.deleted:
+        raise stale(aggregate)
+    capture = known_state_of(object_session(aggregate))  # type: ignore[arg-type]  # it has a session, by its id
+    if capture is not None and capture.settled:
+        raise recorded_too_late(aggregate)

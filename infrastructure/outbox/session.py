@@ -1,0 +1,103 @@
+"""What a captured session does beyond SQLAlchemy's: it owns a bus, loses no event, and speaks of conflicts (C1-C4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.orm import Session, attributes
+
+from infrastructure.outbox.capture import version_change
+from infrastructure.outbox.capture_state import state_of
+from infrastructure.outbox.conflicts import conflicts_translated
+from infrastructure.outbox.emitted import Emitted, SessionBus
+from kernel.aggregate import AggregateRoot
+from kernel.errors import UncommittedEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class CapturedSession(Session):
+    """A session with capture; `install_capture` gives the same to an application's own class."""
+
+    _closing = False
+
+    @property
+    def outbox(self) -> SessionBus:
+        """The event bus of this session."""
+        return SessionBus(self)
+
+    def flush(self, objects: Any = None) -> None:  # noqa: ANN401 - as SQLAlchemy declares it
+        """Flush, with conflicts told as ConcurrencyError and events emitted meanwhile kept for the next flush."""
+        state = state_of(self)
+        state.flushing = True
+        try:
+            with conflicts_translated():
+                super().flush(objects) if objects else super().flush()
+        except BaseException:
+            state.late.clear()  # they were emitted in what is rolled back now
+            raise
+        finally:
+            state.flushing = state.settled = False
+        self.add_all(Emitted(event) for event in state.late)
+        state.late.clear()
+
+    def commit(self) -> None:
+        """Commit, with conflicts told as ConcurrencyError."""
+        with conflicts_translated():
+            super().commit()
+
+    def expunge(self, instance: object) -> None:
+        """Take an object out of the session, unless its events would be lost with it."""
+        _refuse_loss(self, [instance, *_expunged_with(instance)])
+        super().expunge(instance)
+
+    def expunge_all(self) -> None:
+        """Take all objects out of the session, unless events would be lost with them."""
+        if not self._closing:
+            _refuse_loss(self, [*self.new, *self.dirty, *self.deleted])
+        super().expunge_all()
+
+    # A close rolls back, so nothing is lost that was not given up with it.
+
+    def close(self) -> None:
+        """Close, giving up what is not committed."""
+        self._give_up(super().close)
+
+    def reset(self) -> None:
+        """Reset, giving up what is not committed."""
+        self._give_up(super().reset)
+
+    def invalidate(self) -> None:
+        """Close and drop the connection, giving up what is not committed."""
+        self._give_up(super().invalidate)
+
+    def _give_up(self, close: Any) -> None:  # noqa: ANN401 - one of three bound methods
+        self._closing = True
+        try:
+            close()
+        finally:
+            self._closing = False
+
+
+def _refuse_loss(session: Session, objects: Iterable[object]) -> None:
+    leaving = [obj for obj in objects if isinstance(obj, Emitted) or _has_unwritten(session, obj)]
+    if leaving:
+        raise UncommittedEvents(
+            f"{leaving[0]!r} has events that are not committed, and expunging it would lose them; "
+            "commit first, or roll back to give them up"
+        )
+
+
+def _expunged_with(instance: object) -> list[object]:
+    state = attributes.instance_state(instance)
+    return [each[0] for each in state.manager.mapper.cascade_iterator("expunge", state)]
+
+
+def _has_unwritten(session: Session, obj: object) -> bool:
+    """Whether an object holds events that its row, in this transaction, does not count yet."""
+    if not isinstance(obj, AggregateRoot):
+        return False
+    if obj in session.new:
+        return bool(obj.__dict__.get("version"))
+    return obj in session and version_change(obj) is not None

@@ -1,0 +1,29 @@
+"""Every SQL statement that capture sends, by name."""
+
+from __future__ import annotations
+
+from functools import cache
+
+# One text for one event and for a thousand: prepared once per connection, one round trip per flush.
+# Rows get their positions in the order of the arrays; headers are the same for a whole flush.
+_INSERT_EVENTS = """
+INSERT INTO {events} (event_id, event_type, event_version, aggregate_type, aggregate_id,
+                      aggregate_version, payload, occurred_at, headers)
+SELECT event_id, event_type, event_version, aggregate_type, aggregate_id,
+       aggregate_version, payload::jsonb, occurred_at, $9::text::jsonb
+FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::uuid[],
+            $6::bigint[], $7::text[], $8::timestamptz[])
+  AS event (event_id, event_type, event_version, aggregate_type, aggregate_id,
+            aggregate_version, payload, occurred_at)
+"""
+
+
+@cache
+def insert_events(schema: str | None) -> str:
+    """Return the insert of one flush's events, as nine parameters: eight arrays and the headers' JSON."""
+    return _INSERT_EVENTS.format(events=qualified("outbox_events", schema))
+
+
+def qualified(table: str, schema: str | None) -> str:
+    """Return a table's name with its schema, where one is set."""
+    return f'"{schema}".{table}' if schema else table

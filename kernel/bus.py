@@ -1,0 +1,72 @@
+"""The event bus: events that no tracked aggregate records, collected for one unit of work (K4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kernel import catalogue
+from kernel.aggregate import AggregateRoot, uuid_of
+from kernel.errors import DefinitionError
+from kernel.events import DomainEvent, stamp_event
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class EventBus:
+    """Collects emitted events until the unit of work commits them; one per unit of work."""
+
+    def __init__(self) -> None:
+        self._emitted: list[DomainEvent] = []
+
+    def emit(
+        self,
+        event: DomainEvent,
+        *,
+        aggregate_type: str | type[AggregateRoot] | None = None,
+        aggregate_id: object = None,
+    ) -> None:
+        """Collect an event; with an aggregate's type and id it is delivered in order with that aggregate's others."""
+        catalogue.event_type_of(type(event))
+        stamp_event(event, *_stream(aggregate_type, aggregate_id), None)
+        self._keep(event)
+
+    def collect(self) -> tuple[DomainEvent, ...]:
+        """Return the collected events, in the order of emission, and clear the bus."""
+        events = tuple(self._emitted)
+        self._emitted.clear()
+        return events
+
+    @property
+    def has_events(self) -> bool:
+        """Whether an event waits here."""
+        return self.event_count > 0
+
+    @property
+    def event_count(self) -> int:
+        """How many events wait here."""
+        return len(self._emitted)
+
+    def _keep(self, event: DomainEvent) -> None:
+        self._emitted.append(event)
+
+
+def _stream(aggregate_type: str | type[AggregateRoot] | None, aggregate_id: object) -> tuple[str | None, UUID | None]:
+    if aggregate_type is None and aggregate_id is None:
+        return None, None
+    uuid = uuid_of(aggregate_id)
+    if aggregate_type is None or uuid is None:
+        raise DefinitionError(
+            "emit takes aggregate_type and aggregate_id together, the id a UUID or a value object of one, "
+            f"not {aggregate_type!r} and {aggregate_id!r}"
+        )
+    if isinstance(aggregate_type, type):
+        return catalogue.aggregate_type_of(aggregate_type), uuid
+    catalogue.check_wire_name("aggregate", aggregate_type)
+    return aggregate_type, uuid
+
+
+def in_order(events: Sequence[DomainEvent]) -> list[DomainEvent]:
+    """Return events of any source in the order in which they were recorded or emitted."""
+    return sorted(events, key=lambda event: event.stamp.sequence)

@@ -1,0 +1,43 @@
+"""The envelope: an event as the outbox holds it, columns around a payload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernel import catalogue
+from kernel.serialization import serialize_event
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from kernel.events import DomainEvent
+
+
+class Envelope(NamedTuple):
+    """One outbox row's own part; the field names are the columns' names. Headers are added per flush."""
+
+    event_id: UUID
+    event_type: str
+    event_version: int
+    aggregate_type: str | None
+    aggregate_id: UUID | None
+    aggregate_version: int | None
+    payload: str
+    occurred_at: datetime
+
+
+def seal(event: DomainEvent) -> Envelope:
+    """Serialise an event into its envelope, or raise UnserializableEvent (C7)."""
+    event_type = catalogue.event_type_of(type(event))
+    aggregate_type, aggregate_id, aggregate_version, _ = event.stamp
+    return Envelope(
+        event.event_id,
+        event_type.name,
+        event_type.version,
+        aggregate_type,
+        aggregate_id,
+        aggregate_version,
+        serialize_event(event),
+        event.occurred_at,
+    )

@@ -1,0 +1,121 @@
+"""Every error the kernel raises: a sentence that says what happened and what to do, its data as attributes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class KernelError(Exception):
+    """Base of every error of this distribution, so that one `except` catches them all."""
+
+
+# --- definitions: raised at import or start-up, for the programmer -----------------------------------
+
+
+class DefinitionError(KernelError, TypeError):
+    """A class cannot be what its decorator says it is."""
+
+
+class DuplicateName(DefinitionError):
+    """Two definitions claim one stable name; the error names both."""
+
+
+class MissingUpcaster(DefinitionError):
+    """A stored version has no way up to the newest class."""
+
+
+class DiscoveryError(KernelError):
+    """Handler modules failed to import; `failures` maps each module to its error."""
+
+    def __init__(self, failures: dict[str, BaseException]) -> None:
+        self.failures = failures
+        lines = "; ".join(f"{module}: {type(error).__name__}: {error}" for module, error in failures.items())
+        super().__init__(f"{len(failures)} handler module(s) cannot be imported, mend them and start again: {lines}")
+
+
+# --- events and their payloads ----------------------------------------------------------------------
+
+
+class UnknownEventType(KernelError, ValueError):
+    """No class is registered under this wire name."""
+
+
+class UnknownEventVersion(UnknownEventType):
+    """The wire name is known, but the payload is newer than any class here."""
+
+
+class UnserializableEvent(KernelError, ValueError):
+    """A payload that PostgreSQL cannot store, or that would not come back equal."""
+
+    def __init__(self, event_type: str, field: str, reason: str) -> None:
+        self.event_type, self.field, self.reason = event_type, field, reason
+        super().__init__(f"event {event_type!r} cannot be stored: field {field!r} {reason}")
+
+
+class MalformedPayload(KernelError, ValueError):
+    """A stored payload of a known type and version does not fit its class."""
+
+
+class InvalidContext(KernelError, ValueError):
+    """A header given to `event_context` cannot be stored or would shadow the envelope."""
+
+
+# --- aggregates and the unit of work ------------------------------------------------------------------
+
+
+class AggregateHasNoId(KernelError):
+    """An event was recorded on an aggregate that has no id yet."""
+
+
+class AlreadyRecorded(KernelError):
+    """One event object was recorded twice; an event happens once."""
+
+
+class StaleAggregate(KernelError):
+    """The aggregate's state was rolled back, expired or deleted; load it again before using it."""
+
+
+class VersionMoved(KernelError):
+    """An aggregate's version changed without `record`, so its stream would have a gap."""
+
+
+class UncommittedEvents(KernelError):
+    """The operation would silently lose events that are recorded and not yet committed."""
+
+
+class ConcurrencyError(KernelError):
+    """Another transaction wrote the same aggregate first; nothing of this one is stored. Load again and retry."""
+
+    def __init__(
+        self, sentence: str, *, aggregate_type: str | None = None, aggregate_id: UUID | None = None
+    ) -> None:
+        self.aggregate_type, self.aggregate_id = aggregate_type, aggregate_id
+        super().__init__(sentence)
+
+
+class AggregateIdTaken(ConcurrencyError):
+    """A new aggregate's id already has events: another writer created it, or it lived before and was deleted."""
+
+
+class UnitOfWorkNotOpen(KernelError):
+    """The unit of work is used outside `async with uow:`."""
+
+
+# --- what a handler may say -----------------------------------------------------------------------------
+
+
+class Reject(KernelError):
+    """Raised by a handler: this event will never succeed here, make it dead at once."""
+
+
+class RetryAfter(KernelError):
+    """Raised by a handler: try again after this many seconds."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        if not seconds >= 0 or seconds == float("inf"):
+            raise ValueError(f"RetryAfter takes a finite number of seconds, zero or more, not {seconds!r}")
+        self.seconds = seconds
+        super().__init__(reason or f"retry after {seconds:g} s")

@@ -1,0 +1,154 @@
+"""Domain events: frozen facts with a stable wire name (K1), and fields that must not be shown (K11)."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import datetime  # noqa: TC003 - attrs resolves the annotations at run time
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, dataclass_transform, overload
+from uuid import UUID  # noqa: TC003 - as above
+
+import attrs
+
+from kernel import catalogue, clock
+from kernel.errors import AlreadyRecorded, DefinitionError
+from kernel.wire.types import check_round_trips
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+E = TypeVar("E", bound="DomainEvent")
+T = TypeVar("T")
+
+Layout = Literal["snake", "camel"]
+
+MASK = "***"
+
+# Keys that the envelope adds beside a payload (X5), and names the event object needs for itself.
+RESERVED_FIELDS = frozenset(
+    {"event_type", "event_version", "aggregate_type", "aggregate_id", "aggregate_version", "timestamp", "stamp"}
+)
+
+_sequence = itertools.count(1)
+
+
+class Stamp(NamedTuple):
+    """Where an event stands: whose it is, which number of its stream, and when it was recorded."""
+
+    aggregate_type: str | None = None
+    aggregate_id: UUID | None = None
+    aggregate_version: int | None = None
+    sequence: int = 0
+
+
+_UNSTAMPED = Stamp()
+
+
+def sensitive(**options: Any) -> Any:  # noqa: ANN401 - stands where attrs.field stands, and returns what it returns
+    """Declare a field whose value is masked in `repr`, in logs and by the command line (K11)."""
+    metadata = {**options.pop("metadata", {}), "sensitive": True}
+    return attrs.field(**options, metadata=metadata, repr=lambda _: MASK)
+
+
+def is_sensitive(field: attrs.Attribute[Any]) -> bool:
+    """Tell whether a field was declared with `sensitive()`."""
+    return bool(field.metadata.get("sensitive"))
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field, sensitive))
+def _frozen(cls: type[T]) -> type[T]:
+    # slots=False: attrs then fills the instance's dict at once, which is twice as fast for a
+    # frozen class, and the decorated class stays the very class that was written.
+    return attrs.define(cls, frozen=True, slots=False)
+
+
+@_frozen
+class DomainEvent:
+    """Base of all domain events: something that happened, never changed afterwards."""
+
+    event_id: UUID = attrs.field(kw_only=True, factory=lambda: clock.new_id())
+    occurred_at: datetime = attrs.field(kw_only=True, factory=lambda: clock.now())
+
+    @property
+    def stamp(self) -> Stamp:
+        """Where this event stands; empty until it is recorded or emitted. Not compared, not in the payload."""
+        stamp: Stamp = self.__dict__.get("_stamp", _UNSTAMPED)
+        return stamp
+
+    @property
+    def aggregate_type(self) -> str | None:
+        """The wire name of the aggregate that recorded this event."""
+        return self.stamp.aggregate_type
+
+    @property
+    def aggregate_id(self) -> UUID | None:
+        """The id of the aggregate that recorded this event."""
+        return self.stamp.aggregate_id
+
+    @property
+    def aggregate_version(self) -> int | None:
+        """The event's number in its aggregate's stream, from 1, without gaps."""
+        return self.stamp.aggregate_version
+
+
+def stamp_event(
+    event: DomainEvent, aggregate_type: str | None, aggregate_id: UUID | None, aggregate_version: int | None
+) -> None:
+    """Write on an event, once, where it stands."""
+    if "_stamp" in event.__dict__:
+        raise AlreadyRecorded(
+            f"{type(event).__name__} {event.event_id} was recorded or emitted before; make a new event instead"
+        )
+    event.__dict__["_stamp"] = Stamp(aggregate_type, aggregate_id, aggregate_version, next(_sequence))
+
+
+@overload
+def event(definition: type[E], /) -> type[E]: ...
+@overload
+def event(
+    definition: str | None = None, /, *, version: int = 1, layout: Layout = "snake"
+) -> Callable[[type[E]], type[E]]: ...
+@dataclass_transform(frozen_default=True, field_specifiers=(attrs.field, sensitive))
+def event(
+    definition: type[E] | str | None = None, /, *, version: int = 1, layout: Layout = "snake"
+) -> type[E] | Callable[[type[E]], type[E]]:
+    """Make a class a domain event: `@event`, or `@event("group_message.queued", version=2, layout="camel")`.
+
+    The wire name (default: the class name) and version are what the outbox stores; renaming or moving
+    the class changes neither. Definitions that could not be stored and restored fail here, at import.
+    """
+
+    def define(cls: type[E]) -> type[E]:
+        name = definition if isinstance(definition, str) else cls.__name__
+        return _define(cls, name, version, layout)
+
+    return define(definition) if isinstance(definition, type) else define
+
+
+def _define(cls: type[E], name: str, version: int, layout: Layout) -> type[E]:
+    if not (isinstance(cls, type) and issubclass(cls, DomainEvent)):
+        raise DefinitionError(f"@event stands on a class derived from DomainEvent, and {cls!r} is none")
+    if version < 1:
+        raise DefinitionError(f"event {name!r} has version {version}; versions count from 1")
+    if layout not in ("snake", "camel"):
+        raise DefinitionError(f"event {name!r} has layout {layout!r}; choose 'snake' or 'camel'")
+    catalogue.check_wire_name("event", name)
+    defined = _frozen(cls)
+    _check_fields(defined, name)
+    catalogue.add_event(catalogue.EventType(name, version, layout, defined))
+    return defined
+
+
+def _check_fields(cls: type[DomainEvent], name: str) -> None:
+    try:
+        attrs.resolve_types(cls)
+    except NameError as error:
+        raise DefinitionError(
+            f"event {name!r}: the annotation of a field cannot be resolved ({error}); "
+            "define that type above the event and import it at run time"
+        ) from error
+    for field in attrs.fields(cls):
+        if field.name in RESERVED_FIELDS or field.name.startswith("_"):
+            raise DefinitionError(
+                f"event {name!r} has a field named {field.name!r}, which the envelope uses; choose another name"
+            )
+        check_round_trips(field.type, f"event {name!r}, field {field.name!r}")

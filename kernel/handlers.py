@@ -1,0 +1,174 @@
+"""Handlers: who reacts to which event, under which stable name and by which rules (K5)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+import attrs
+
+from kernel import catalogue
+from kernel.errors import DefinitionError, DiscoveryError, DuplicateName
+from kernel.events import DomainEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
+
+    from kernel.retry import RetrySchedule
+
+E_contra = TypeVar("E_contra", bound=DomainEvent, contravariant=True)
+H = TypeVar("H", bound=type)
+
+TIMEOUT_SECONDS = 30.0
+
+
+class EventHandler(Protocol[E_contra]):
+    """Reacts to one event; its constructor's parameters are resolved by the container."""
+
+    async def handle(self, event: E_contra, /) -> None:
+        """React. Returning is success, raising is failure; `Reject` and `RetryAfter` say more."""
+
+
+@attrs.frozen
+class HandlerRegistration:
+    """A handler class under its stable name, with what it handles and how."""
+
+    name: str
+    handler: type[EventHandler[Any]]
+    events: tuple[type[DomainEvent], ...]
+    renamed_from: str | None = None
+    retry: RetrySchedule | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+    ordered: bool = True
+    on_dead: Literal["park", "continue"] = "park"
+    queue: str | None = None
+
+
+def handles(
+    *events: type[DomainEvent],
+    name: str | None = None,
+    renamed_from: str | None = None,
+    retry: RetrySchedule | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    ordered: bool = True,
+    on_dead: Literal["park", "continue"] = "park",
+    queue: str | None = None,
+) -> Callable[[H], H]:
+    """Register a class as handler of these events; may be stacked, one stable name per set of options."""
+
+    def register(cls: H) -> H:
+        _check_handler(cls, events)
+        registration = HandlerRegistration(
+            name or _default_name(cls), cls, events, renamed_from, retry, timeout, ordered, on_dead, queue
+        )
+        _check_options(registration)
+        _add(registration)
+        return cls
+
+    return register
+
+
+def get_handlers_for(event_class: type[DomainEvent]) -> tuple[HandlerRegistration, ...]:
+    """Return who handles events of this class, by name."""
+    return tuple(found for found in registered_handlers() if event_class in found.events)
+
+
+def registered_handlers() -> tuple[HandlerRegistration, ...]:
+    """Return every registered handler, by name."""
+    return tuple(registration for _, registration in sorted(catalogue.definitions.handlers.items()))
+
+
+def _check_handler(cls: type, events: tuple[type[DomainEvent], ...]) -> None:
+    if not isinstance(cls, type):
+        raise DefinitionError(f"@handles stands on a class, and {cls!r} is none")
+    if not events:
+        raise DefinitionError(f"@handles on {cls.__name__} names no event; write @handles(AccountCreated)")
+    for event_class in events:
+        if event_class not in catalogue.definitions.event_by_class:
+            raise DefinitionError(f"@handles on {cls.__name__}: {event_class!r} is no event; put @event on it")
+    handle = getattr(cls, "handle", None)
+    if not inspect.iscoroutinefunction(handle):
+        raise DefinitionError(f"{cls.__name__} is no EventHandler; give it `async def handle(self, event)`")
+    try:
+        inspect.signature(handle).bind(None, None)
+    except TypeError as error:
+        raise DefinitionError(
+            f"{cls.__name__}.handle must take the event and nothing else it needs ({error}); "
+            "dependencies belong in the constructor"
+        ) from error
+
+
+def _check_options(registration: HandlerRegistration) -> None:
+    catalogue.check_wire_name("handler", registration.name)
+    if not 0 < registration.timeout_seconds < float("inf"):
+        raise DefinitionError(
+            f"handler {registration.name!r} has timeout={registration.timeout_seconds!r}; give seconds above zero"
+        )
+    if registration.on_dead not in ("park", "continue"):
+        raise DefinitionError(
+            f"handler {registration.name!r} has on_dead={registration.on_dead!r}; choose 'park' or 'continue'"
+        )
+    if registration.renamed_from == registration.name:
+        raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
+
+
+def _default_name(cls: type) -> str:
+    """Name a handler <context>.<ClassName>: the context is the package that has the `handlers` room."""
+    parts = cls.__module__.split(".")
+    context = parts[parts.index("handlers") - 1] if "handlers" in parts[1:] else parts[-1]
+    return f"{context}.{cls.__name__}"
+
+
+def _add(registration: HandlerRegistration) -> None:
+    handlers = catalogue.definitions.handlers
+    present = handlers.get(registration.name)
+    if present is None:
+        handlers[registration.name] = registration
+        return
+    if present.handler is not registration.handler:
+        raise DuplicateName(
+            f"handler name {registration.name!r} is claimed by {catalogue.full_name(present.handler)} and by "
+            f"{catalogue.full_name(registration.handler)}; give one of them another name="
+        )
+    if attrs.evolve(present, events=registration.events) != registration:
+        raise DefinitionError(
+            f"handler {registration.name!r} is registered twice with different options; "
+            "use one @handles for all its events, or give the second another name="
+        )
+    events = dict.fromkeys((*present.events, *registration.events))
+    handlers[registration.name] = attrs.evolve(present, events=tuple(events))
+
+
+def discover_handlers(contexts: Iterable[str]) -> tuple[HandlerRegistration, ...]:
+    """Import the `handlers` module or package of each context package; report all that fail, by module."""
+    failures: dict[str, BaseException] = {}
+    for context in contexts:
+        _import_handlers(context, failures)
+    if failures:
+        raise DiscoveryError(failures)
+    return registered_handlers()
+
+
+def _import_handlers(context: str, failures: dict[str, BaseException]) -> None:
+    name = f"{context}.handlers"
+    try:
+        if importlib.util.find_spec(name) is None:
+            return
+        module = importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - an import may raise anything; all of it is reported
+        failures[name] = error
+        return
+    for submodule in _submodules(module):
+        try:
+            importlib.import_module(submodule)
+        except Exception as error:  # noqa: BLE001 - as above
+            failures[submodule] = error
+
+
+def _submodules(module: ModuleType) -> list[str]:
+    found = pkgutil.walk_packages(getattr(module, "__path__", ()), prefix=f"{module.__name__}.")
+    return [each.name for each in found]

@@ -1,0 +1,62 @@
+"""Events to JSON text and back (K8)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from kernel import catalogue
+from kernel.errors import MalformedPayload
+from kernel.upcasting import lifted
+from kernel.wire import blame
+from kernel.wire.converter import event_in, event_out
+
+if TYPE_CHECKING:
+    from kernel.catalogue import Payload
+    from kernel.events import DomainEvent
+
+# C7. jsonb takes 255 MiB; a payload near that is a file in the wrong place, and it costs every reader.
+PAYLOAD_BYTES_MAX = 1024 * 1024
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def serialize_event(event: DomainEvent) -> str:
+    """Return the event's payload as JSON text, or raise UnserializableEvent naming event and field."""
+    event_type = catalogue.event_type_of(type(event))
+    try:
+        text = _encode(event_out(event_type)(event))
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        blame.unserializable(event_type, event, _encode, error)
+    # A character takes up to four bytes, so only a text over a quarter of the limit needs counting.
+    if len(text) * 4 > PAYLOAD_BYTES_MAX and len(text.encode()) > PAYLOAD_BYTES_MAX:
+        blame.oversized(event_type, event, _encode, PAYLOAD_BYTES_MAX)
+    return text
+
+
+def deserialize_event(event_type: str, payload: str | Payload, version: int | None = None) -> DomainEvent:
+    """Restore an event from its stored payload; `version` is the payload's (default: the newest)."""
+    newest = catalogue.newest_event_type(event_type)
+    stored = newest.version if version is None else version
+    body = lifted(newest, _parse(event_type, payload), stored)
+    try:
+        event: DomainEvent = event_in(newest)(body, newest.cls)
+    except Exception as error:
+        raise MalformedPayload(blame.misfit(newest, body, error)) from error
+    return event
+
+
+def _parse(event_type: str, payload: str | Payload) -> Payload:
+    if isinstance(payload, dict):
+        return payload
+    try:
+        body = json.loads(payload, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise MalformedPayload(f"the stored payload of event {event_type!r} is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise MalformedPayload(f"the stored payload of event {event_type!r} is {type(body).__name__}, not an object")
+    return body
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,101 @@
+"""The unit of work: what a use case changes is committed as one, with its events, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar, overload
+
+from kernel.aggregate import AggregateRoot
+from kernel.errors import ConcurrencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from kernel.bus import EventBus
+    from kernel.events import DomainEvent
+
+A = TypeVar("A", bound=AggregateRoot)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CONFLICT_ATTEMPTS_MAX = 3
+_FIRST_PAUSE_SECONDS = 0.005
+
+
+class Repository(Protocol[A]):
+    """The aggregates of one class, as if they were all in memory."""
+
+    def add(self, aggregate: A) -> None:
+        """Take a new aggregate in."""
+
+    async def get(self, identity: object) -> A | None:
+        """Return the aggregate with this id, loaded anew if it is stale, or None."""
+
+    async def remove(self, aggregate: A) -> None:
+        """Delete an aggregate; its events are kept."""
+
+
+class UnitOfWork(Protocol):
+    """`async with uow:` … `await uow.commit()`; leaving without a commit rolls back."""
+
+    @property
+    def bus(self) -> EventBus:
+        """The collector of this unit's emitted events."""
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Roll back what was not committed."""
+
+    async def commit(self) -> None:
+        """Make everything since the last commit durable, events included, or raise and store nothing."""
+
+    async def rollback(self) -> None:
+        """Undo everything since the last commit."""
+
+    def emit(
+        self,
+        event: DomainEvent,
+        *,
+        aggregate_type: str | type[AggregateRoot] | None = None,
+        aggregate_id: object = None,
+    ) -> None:
+        """Commit an event that no aggregate of this unit records."""
+
+    def repository(self, aggregate_class: type[A]) -> Repository[A]:
+        """Return the repository of an aggregate class."""
+
+
+@overload
+def retry_on_conflict(use_case: Callable[P, Awaitable[T]], /) -> Callable[P, Awaitable[T]]: ...
+@overload
+def retry_on_conflict(
+    *, attempts: int = CONFLICT_ATTEMPTS_MAX
+) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
+def retry_on_conflict(
+    use_case: Callable[P, Awaitable[T]] | None = None, /, *, attempts: int = CONFLICT_ATTEMPTS_MAX
+) -> Callable[P, Awaitable[T]] | Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+    """Run a use case again, from its first line, when another writer was first (C4)."""
+    if attempts < 1:
+        raise ValueError(f"retry_on_conflict makes at least one attempt, not {attempts}")
+
+    def wrap(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        @functools.wraps(function)
+        async def attempt(*args: P.args, **kwargs: P.kwargs) -> T:
+            for failures in range(1, attempts):
+                try:
+                    return await function(*args, **kwargs)
+                except ConcurrencyError:
+                    # A random pause parts writers that would otherwise collide in step again.
+                    await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**failures * random.random())  # noqa: S311 - no secret
+            return await function(*args, **kwargs)
+
+        return attempt
+
+    return wrap if use_case is None else wrap(use_case)

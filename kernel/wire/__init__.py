@@ -1,0 +1,1 @@
+"""How values travel: which types may, and how each is written and restored."""

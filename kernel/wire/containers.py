@@ -1,0 +1,129 @@
+"""Strict conversion of what is made of scalars: enums, literals, lists, tuples, sets and dicts (K8)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from kernel.wire.scalars import refusal
+from kernel.wire.types import is_value_object, unwrapped, value_field
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cattrs import Converter
+
+
+def register_containers(converter: Converter) -> None:
+    """Teach a converter the enums, literals and containers of the wire."""
+    converter.register_unstructure_hook_factory(_is_enum)(_enum_out)
+    converter.register_structure_hook_factory(_is_enum)(_enum_in)
+    converter.register_unstructure_hook_factory(_is_literal)(_literal_out)
+    converter.register_unstructure_hook_factory(_is_container)(_container_out)
+    converter.register_unstructure_hook_factory(_is_dict)(_dict_out)
+    converter.register_structure_hook_factory(_is_dict)(_dict_in)
+
+
+def _is_enum(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+    return isinstance(declared, type) and issubclass(declared, Enum)
+
+
+def _enum_out(declared: type[Enum]) -> Callable[[Any], Any]:
+    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+        if not isinstance(value, declared):
+            raise refusal(value, declared.__name__)
+        return value.value
+
+    return unstructure
+
+
+def _enum_in(declared: type[Enum]) -> Callable[[Any, Any], Any]:
+    return lambda value, _: declared(value)
+
+
+def _is_literal(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+    return get_origin(declared) is Literal
+
+
+def _literal_out(declared: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a type expression
+    admitted = {(type(value), value) for value in get_args(declared)}
+
+    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+        if (type(value), value) not in admitted:
+            raise ValueError(f"holds {value!r}, which its Literal does not list")
+        return value
+
+    return unstructure
+
+
+def _is_container(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+    return get_origin(declared) in (list, set, frozenset, tuple)
+
+
+def _container_out(declared: Any, converter: Converter) -> Callable[[Any], list[Any]]:  # noqa: ANN401 - as above
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _fixed_tuple_out(arguments, converter)
+    member_out = converter.get_unstructure_hook(arguments[0], cache_result=False)
+
+    def unstructure(value: Any) -> list[Any]:  # noqa: ANN401 - hooks see anything
+        if not isinstance(value, origin):
+            raise refusal(value, origin.__name__)
+        return [member_out(member) for member in value]
+
+    return unstructure
+
+
+def _fixed_tuple_out(arguments: tuple[Any, ...], converter: Converter) -> Callable[[Any], list[Any]]:
+    hooks = [converter.get_unstructure_hook(argument, cache_result=False) for argument in arguments]
+
+    def unstructure(value: Any) -> list[Any]:  # noqa: ANN401 - hooks see anything
+        if not isinstance(value, tuple) or len(value) != len(hooks):
+            raise refusal(value, f"a tuple of {len(hooks)}")
+        return [hook(member) for hook, member in zip(hooks, value, strict=True)]
+
+    return unstructure
+
+
+def _is_dict(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+    return get_origin(declared) is dict
+
+
+def _dict_out(declared: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401 - as above
+    key_type, value_type = get_args(declared)
+    key_out = converter.get_unstructure_hook(key_type, cache_result=False)
+    value_out = converter.get_unstructure_hook(value_type, cache_result=False)
+
+    def unstructure(value: Any) -> dict[str, Any]:  # noqa: ANN401 - hooks see anything
+        if not isinstance(value, dict):
+            raise refusal(value, "dict")
+        return {_key_out(key_out(key)): value_out(member) for key, member in value.items()}
+
+    return unstructure
+
+
+def _dict_in(declared: Any, converter: Converter) -> Callable[[Any, Any], dict[Any, Any]]:  # noqa: ANN401 - as above
+    key_type, value_type = get_args(declared)
+    value_in = converter.get_structure_hook(value_type, cache_result=False)
+
+    def structure(value: Any, _: Any) -> dict[Any, Any]:  # noqa: ANN401 - hooks see anything
+        if not isinstance(value, dict):
+            raise refusal(value, "dict")
+        return {_key_in(key_type, key): value_in(member, value_type) for key, member in value.items()}
+
+    return structure
+
+
+def _key_out(key: Any) -> str:  # noqa: ANN401 - hooks see anything
+    # In the camel layout a value object is {"value": …}; as a key only its bare value can stand.
+    return str(next(iter(key.values())) if isinstance(key, dict) else key)
+
+
+def _key_in(declared: Any, key: str) -> Any:  # noqa: ANN401 - as above
+    declared = unwrapped(declared)
+    if is_value_object(declared):
+        field = value_field(declared)
+        return declared(**{field.alias: _key_in(field.type, key)})
+    if _is_enum(declared):
+        return next(member for member in declared if str(member.value) == key)
+    return declared(key)
