@@ -95,7 +95,7 @@ class AggregateRoot(_Identified):
             instance.version = number
         return instance
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - attributes are of any type
+    def __getattr__(self, name: str) -> Any:
         """Explain a missing field: the state was taken away by a rollback, and has to be loaded again."""
         if any(field.name == name for field in attrs.fields(type(self))):
             raise stale(self)
@@ -169,7 +169,9 @@ def fill_defaults(instance: AggregateRoot) -> None:
     for field in attrs.fields(type(instance)):
         if isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]  # Factory is a class at run time
             factory: Any = field.default
-            setattr(instance, field.name, factory.factory(instance) if factory.takes_self else factory.factory())
+            setattr(
+                instance, field.name, factory.factory(instance) if factory.takes_self else factory.factory()
+            )
         elif field.default is not attrs.NOTHING:
             setattr(instance, field.name, field.default)
 
@@ -208,7 +210,9 @@ def aggregate(definition: type[A] | str | None = None, /) -> type[A] | Callable[
 
     def define(cls: type[A]) -> type[A]:
         if not (isinstance(cls, type) and issubclass(cls, AggregateRoot)):
-            raise DefinitionError(f"@aggregate stands on a class derived from AggregateRoot, and {cls!r} is none")
+            raise DefinitionError(
+                f"@aggregate stands on a class derived from AggregateRoot, and {cls!r} is none"
+            )
         defined = _define(cls)
         if "id" not in {field.name for field in attrs.fields(defined)}:
             raise DefinitionError(

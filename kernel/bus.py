@@ -52,7 +52,9 @@ class EventBus:
         self._emitted.append(event)
 
 
-def _stream(aggregate_type: str | type[AggregateRoot] | None, aggregate_id: object) -> tuple[str | None, UUID | None]:
+def _stream(
+    aggregate_type: str | type[AggregateRoot] | None, aggregate_id: object
+) -> tuple[str | None, UUID | None]:
     if aggregate_type is None and aggregate_id is None:
         return None, None
     uuid = uuid_of(aggregate_id)

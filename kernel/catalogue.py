@@ -71,7 +71,7 @@ def check_wire_name(kind: str, name: str) -> None:
         )
 
 
-def full_name(definition: Any) -> str:  # noqa: ANN401 - classes and functions alike
+def full_name(definition: Any) -> str:
     """Name a class or function as a person would look for it."""
     return f"{definition.__module__}.{definition.__qualname__}"
 

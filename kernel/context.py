@@ -78,22 +78,32 @@ def current_delivery() -> Delivery:
     return delivery
 
 
-def _checked(key: str, value: Any) -> Header:  # noqa: ANN401 - whatever a caller hands in
+def _checked(key: str, value: Any) -> Header:
     if key in RESERVED_FIELDS:
         raise InvalidContext(f"header {key!r} is a key of the envelope; choose another name")
     if isinstance(value, UUID):
         value = str(value)
     if value is not None and not isinstance(value, str | int | bool):
-        raise InvalidContext(f"header {key!r} holds {type(value).__name__}; give str, int, bool, UUID or None")
+        raise InvalidContext(
+            f"header {key!r} holds {type(value).__name__}; give str, int, bool, UUID or None"
+        )
     if isinstance(value, str):
         _check_text(key, value)
-    if key == "traceparent" and not re.fullmatch(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}.*", str(value)):
-        raise InvalidContext(f"header 'traceparent' is {value!r}, which is no W3C trace context; leave it out")
+    if key == "traceparent" and not re.fullmatch(
+        r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}.*", str(value)
+    ):
+        raise InvalidContext(
+            f"header 'traceparent' is {value!r}, which is no W3C trace context; leave it out"
+        )
     return value  # type: ignore[no-any-return]  # narrowed above
 
 
 def _check_text(key: str, value: str) -> None:
     if len(value) > HEADER_CHARACTERS_MAX:
-        raise InvalidContext(f"header {key!r} has {len(value):,} characters; {HEADER_CHARACTERS_MAX:,} are the limit")
+        raise InvalidContext(
+            f"header {key!r} has {len(value):,} characters; {HEADER_CHARACTERS_MAX:,} are the limit"
+        )
     if "\0" in value or not value.isprintable():
-        raise InvalidContext(f"header {key!r} holds a character that cannot be stored or printed; clean it first")
+        raise InvalidContext(
+            f"header {key!r} holds a character that cannot be stored or printed; clean it first"
+        )

@@ -33,7 +33,9 @@ class DiscoveryError(KernelError):
     def __init__(self, failures: dict[str, BaseException]) -> None:
         self.failures = failures
         lines = "; ".join(f"{module}: {type(error).__name__}: {error}" for module, error in failures.items())
-        super().__init__(f"{len(failures)} handler module(s) cannot be imported, mend them and start again: {lines}")
+        super().__init__(
+            f"{len(failures)} handler module(s) cannot be imported, mend them and start again: {lines}"
+        )
 
 
 # --- events and their payloads ----------------------------------------------------------------------

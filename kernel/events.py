@@ -25,7 +25,15 @@ MASK = "***"
 
 # Keys that the envelope adds beside a payload (X5), and names the event object needs for itself.
 RESERVED_FIELDS = frozenset(
-    {"event_type", "event_version", "aggregate_type", "aggregate_id", "aggregate_version", "timestamp", "stamp"}
+    {
+        "event_type",
+        "event_version",
+        "aggregate_type",
+        "aggregate_id",
+        "aggregate_version",
+        "timestamp",
+        "stamp",
+    }
 )
 
 _sequence = itertools.count(1)
@@ -43,7 +51,7 @@ class Stamp(NamedTuple):
 _UNSTAMPED = Stamp()
 
 
-def sensitive(**options: Any) -> Any:  # noqa: ANN401 - stands where attrs.field stands, and returns what it returns
+def sensitive(**options: Any) -> Any:
     """Declare a field whose value is masked in `repr`, in logs and by the command line (K11)."""
     metadata = {**options.pop("metadata", {}), "sensitive": True}
     return attrs.field(**options, metadata=metadata, repr=lambda _: MASK)

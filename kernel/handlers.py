@@ -89,7 +89,9 @@ def _check_handler(cls: type, events: tuple[type[DomainEvent], ...]) -> None:
         raise DefinitionError(f"@handles on {cls.__name__} names no event; write @handles(AccountCreated)")
     for event_class in events:
         if event_class not in catalogue.definitions.event_by_class:
-            raise DefinitionError(f"@handles on {cls.__name__}: {event_class!r} is no event; put @event on it")
+            raise DefinitionError(
+                f"@handles on {cls.__name__}: {event_class!r} is no event; put @event on it"
+            )
     handle = getattr(cls, "handle", None)
     if not inspect.iscoroutinefunction(handle):
         raise DefinitionError(f"{cls.__name__} is no EventHandler; give it `async def handle(self, event)`")

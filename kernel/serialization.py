@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kernel import catalogue
 from kernel.errors import MalformedPayload
@@ -54,7 +54,9 @@ def _parse(event_type: str, payload: str | Payload) -> Payload:
     except (ValueError, RecursionError) as error:
         raise MalformedPayload(f"the stored payload of event {event_type!r} is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise MalformedPayload(f"the stored payload of event {event_type!r} is {type(body).__name__}, not an object")
+        raise MalformedPayload(
+            f"the stored payload of event {event_type!r} is {type(body).__name__}, not an object"
+        )
     return body
 
 

@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
     from kernel.catalogue import EventType, Payload
 
-def upcasts(name: str, *, from_version: int) -> Callable[[Callable[[Payload], Payload]], Callable[[Payload], Payload]]:
+
+def upcasts(
+    name: str, *, from_version: int
+) -> Callable[[Callable[[Payload], Payload]], Callable[[Payload], Payload]]:
     """Register a function that lifts a stored payload of `name` from `from_version` to the next version."""
 
     def register(lift: Callable[[Payload], Payload]) -> Callable[[Payload], Payload]:
         upcasters = catalogue.definitions.upcasters
         if from_version < 1:
-            raise DefinitionError(f"an upcaster of event {name!r} starts at version {from_version}; versions count from 1")
+            raise DefinitionError(
+                f"an upcaster of event {name!r} starts at version {from_version}; versions count from 1"
+            )
         if taken := upcasters.get((name, from_version)):
             raise DuplicateName(
                 f"event {name!r} version {from_version} is lifted by {catalogue.full_name(taken)} and by "

@@ -14,23 +14,24 @@ if TYPE_CHECKING:
 
     from kernel.catalogue import EventType
 
+
 def unserializable(
-    event_type: EventType, event: Any, encode: Callable[[Any], str], error: Exception  # noqa: ANN401 - an event
+    event_type: EventType, event: Any, encode: Callable[[Any], str], error: Exception
 ) -> NoReturn:
     """Raise UnserializableEvent for the first field that cannot be written."""
     for field in attrs.fields(event_type.cls):
         try:
             _field_text(event_type, field, event, encode)
         except RecursionError:
-            raise UnserializableEvent(event_type.name, field.name, "is nested too deeply; flatten it") from error
+            raise UnserializableEvent(
+                event_type.name, field.name, "is nested too deeply; flatten it"
+            ) from error
         except (TypeError, ValueError, AttributeError) as reason:
             raise UnserializableEvent(event_type.name, field.name, str(reason)) from error
     raise error
 
 
-def oversized(
-    event_type: EventType, event: Any, encode: Callable[[Any], str], bytes_max: int  # noqa: ANN401 - an event
-) -> NoReturn:
+def oversized(event_type: EventType, event: Any, encode: Callable[[Any], str], bytes_max: int) -> NoReturn:
     """Raise UnserializableEvent for the largest field of a payload over the limit."""
     sizes = {
         field.name: len(_field_text(event_type, field, event, encode).encode())
@@ -62,9 +63,11 @@ def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> str
         except Exception as reason:  # noqa: BLE001 - whatever it is, it becomes the sentence
             found = f"key {key!r} {reason}"
             break
-    return f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}: {found}"
+    return (
+        f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}: {found}"
+    )
 
 
-def _field_text(event_type: EventType, field: Any, event: Any, encode: Callable[[Any], str]) -> str:  # noqa: ANN401
+def _field_text(event_type: EventType, field: Any, event: Any, encode: Callable[[Any], str]) -> str:
     hook = converter_for(event_type.layout).get_unstructure_hook(field.type)
     return encode(hook(getattr(event, field.name)))

@@ -24,12 +24,12 @@ def register_containers(converter: Converter) -> None:
     converter.register_structure_hook_factory(_is_dict)(_dict_in)
 
 
-def _is_enum(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+def _is_enum(declared: Any) -> bool:
     return isinstance(declared, type) and issubclass(declared, Enum)
 
 
 def _enum_out(declared: type[Enum]) -> Callable[[Any], Any]:
-    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> Any:
         if not isinstance(value, declared):
             raise refusal(value, declared.__name__)
         return value.value
@@ -41,14 +41,14 @@ def _enum_in(declared: type[Enum]) -> Callable[[Any, Any], Any]:
     return lambda value, _: declared(value)
 
 
-def _is_literal(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+def _is_literal(declared: Any) -> bool:
     return get_origin(declared) is Literal
 
 
-def _literal_out(declared: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a type expression
+def _literal_out(declared: Any) -> Callable[[Any], Any]:
     admitted = {(type(value), value) for value in get_args(declared)}
 
-    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> Any:
         if (type(value), value) not in admitted:
             raise ValueError(f"holds {value!r}, which its Literal does not list")
         return value
@@ -56,17 +56,17 @@ def _literal_out(declared: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - a typ
     return unstructure
 
 
-def _is_container(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+def _is_container(declared: Any) -> bool:
     return get_origin(declared) in (list, set, frozenset, tuple)
 
 
-def _container_out(declared: Any, converter: Converter) -> Callable[[Any], list[Any]]:  # noqa: ANN401 - as above
+def _container_out(declared: Any, converter: Converter) -> Callable[[Any], list[Any]]:
     origin, arguments = get_origin(declared), get_args(declared)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return _fixed_tuple_out(arguments, converter)
     member_out = converter.get_unstructure_hook(arguments[0], cache_result=False)
 
-    def unstructure(value: Any) -> list[Any]:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> list[Any]:
         if not isinstance(value, origin):
             raise refusal(value, origin.__name__)
         return [member_out(member) for member in value]
@@ -77,7 +77,7 @@ def _container_out(declared: Any, converter: Converter) -> Callable[[Any], list[
 def _fixed_tuple_out(arguments: tuple[Any, ...], converter: Converter) -> Callable[[Any], list[Any]]:
     hooks = [converter.get_unstructure_hook(argument, cache_result=False) for argument in arguments]
 
-    def unstructure(value: Any) -> list[Any]:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> list[Any]:
         if not isinstance(value, tuple) or len(value) != len(hooks):
             raise refusal(value, f"a tuple of {len(hooks)}")
         return [hook(member) for hook, member in zip(hooks, value, strict=True)]
@@ -85,16 +85,16 @@ def _fixed_tuple_out(arguments: tuple[Any, ...], converter: Converter) -> Callab
     return unstructure
 
 
-def _is_dict(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+def _is_dict(declared: Any) -> bool:
     return get_origin(declared) is dict
 
 
-def _dict_out(declared: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401 - as above
+def _dict_out(declared: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:
     key_type, value_type = get_args(declared)
     key_out = converter.get_unstructure_hook(key_type, cache_result=False)
     value_out = converter.get_unstructure_hook(value_type, cache_result=False)
 
-    def unstructure(value: Any) -> dict[str, Any]:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise refusal(value, "dict")
         return {_key_out(key_out(key)): value_out(member) for key, member in value.items()}
@@ -102,11 +102,11 @@ def _dict_out(declared: Any, converter: Converter) -> Callable[[Any], dict[str, 
     return unstructure
 
 
-def _dict_in(declared: Any, converter: Converter) -> Callable[[Any, Any], dict[Any, Any]]:  # noqa: ANN401 - as above
+def _dict_in(declared: Any, converter: Converter) -> Callable[[Any, Any], dict[Any, Any]]:
     key_type, value_type = get_args(declared)
     value_in = converter.get_structure_hook(value_type, cache_result=False)
 
-    def structure(value: Any, _: Any) -> dict[Any, Any]:  # noqa: ANN401 - hooks see anything
+    def structure(value: Any, _: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
             raise refusal(value, "dict")
         return {_key_in(key_type, key): value_in(member, value_type) for key, member in value.items()}
@@ -114,12 +114,12 @@ def _dict_in(declared: Any, converter: Converter) -> Callable[[Any, Any], dict[A
     return structure
 
 
-def _key_out(key: Any) -> str:  # noqa: ANN401 - hooks see anything
+def _key_out(key: Any) -> str:
     # In the camel layout a value object is {"value": …}; as a key only its bare value can stand.
     return str(next(iter(key.values())) if isinstance(key, dict) else key)
 
 
-def _key_in(declared: Any, key: str) -> Any:  # noqa: ANN401 - as above
+def _key_in(declared: Any, key: str) -> Any:
     declared = unwrapped(declared)
     if is_value_object(declared):
         field = value_field(declared)

@@ -64,7 +64,7 @@ def wire_names(event_type: EventType) -> dict[str, str]:
 
 
 def _with_version(inner: Callable[[Any], dict[str, Any]], version: int) -> Callable[[Any], dict[str, Any]]:
-    def unstructure(event: Any) -> dict[str, Any]:  # noqa: ANN401 - hooks see anything
+    def unstructure(event: Any) -> dict[str, Any]:
         body = inner(event)
         head = {"eventId": body.pop("eventId"), "occurredOn": body.pop("occurredOn")}
         return {**head, "eventVersion": version, **body}
@@ -82,10 +82,14 @@ def _overrides(names: dict[str, str]) -> dict[str, Any]:
 
 
 def _layout_overrides(cls: type[Any], layout: str) -> dict[str, Any]:
-    return _overrides({field.name: _camel(field.name) for field in attrs.fields(cls)}) if layout == "camel" else {}
+    return (
+        _overrides({field.name: _camel(field.name) for field in attrs.fields(cls)})
+        if layout == "camel"
+        else {}
+    )
 
 
-def _is_attrs_class(declared: Any) -> bool:  # noqa: ANN401 - a type expression
+def _is_attrs_class(declared: Any) -> bool:
     return isinstance(declared, type) and attrs.has(declared)
 
 
@@ -94,7 +98,7 @@ def _attrs_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[A
         return _value_object_out(cls, converter, layout)
     inner = make_dict_unstructure_fn(cls, converter, **_layout_overrides(cls, layout))
 
-    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> Any:
         if type(value) is not cls:
             raise refusal(value, cls.__name__)
         return inner(value)
@@ -107,7 +111,7 @@ def _value_object_out(cls: type[Any], converter: Converter, layout: str) -> Call
     bare = converter.get_unstructure_hook(unwrapped(field.type), cache_result=False)
     name, wrap = field.name, layout == "camel"
 
-    def unstructure(value: Any) -> Any:  # noqa: ANN401 - hooks see anything
+    def unstructure(value: Any) -> Any:
         if type(value) is not cls:
             raise refusal(value, cls.__name__)
         inner = bare(getattr(value, name))
@@ -130,7 +134,7 @@ def _value_object_in(cls: type[Any], converter: Converter, layout: str) -> Calla
     bare = converter.get_structure_hook(declared, cache_result=False)
     alias, wrapped = field.alias, layout == "camel"
 
-    def structure(value: Any, _: Any) -> Any:  # noqa: ANN401 - hooks see anything
+    def structure(value: Any, _: Any) -> Any:
         return cls(**{alias: bare(value["value"] if wrapped else value, declared)})
 
     return structure

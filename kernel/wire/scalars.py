@@ -32,7 +32,9 @@ def _str_out(value: str) -> str:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("holds a lone surrogate, which is no Unicode text; decode the input properly") from None
+            raise ValueError(
+                "holds a lone surrogate, which is no Unicode text; decode the input properly"
+            ) from None
     return value
 
 
@@ -85,7 +87,7 @@ def _decimal_out(value: Decimal) -> str:
 
 
 def _exactly(expected: type) -> Callable[[Any, type], Any]:
-    def structure(value: Any, _: type) -> Any:  # noqa: ANN401 - hooks see anything
+    def structure(value: Any, _: type) -> Any:
         if type(value) is not expected:
             raise refusal(value, expected.__name__)
         return value
@@ -93,14 +95,14 @@ def _exactly(expected: type) -> Callable[[Any, type], Any]:
     return structure
 
 
-def _float_in(value: Any, _: type) -> float:  # noqa: ANN401 - hooks see anything
+def _float_in(value: Any, _: type) -> float:
     if isinstance(value, bool) or not isinstance(value, float | int):
         raise refusal(value, "float")
     return float(value)
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[[Any, type], Any]:
-    def structure(value: Any, declared: type) -> Any:  # noqa: ANN401 - hooks see anything
+    def structure(value: Any, declared: type) -> Any:
         if not isinstance(value, str):
             raise refusal(value, declared.__name__)
         return parse(value)

@@ -32,7 +32,7 @@ def is_optional(declared: object) -> bool:
     return _is_union(declared) and type(None) in get_args(declared)
 
 
-def unwrapped(declared: Any) -> Any:  # noqa: ANN401 - a type expression has no narrower type
+def unwrapped(declared: Any) -> Any:
     """See through NewType and Annotated."""
     while True:
         if isinstance(declared, NewType):
@@ -43,7 +43,7 @@ def unwrapped(declared: Any) -> Any:  # noqa: ANN401 - a type expression has no 
             return declared
 
 
-def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -> None:  # noqa: ANN401 - as above
+def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -> None:
     """Raise a DefinitionError that names `where`, unless every value of the type comes back equal."""
     declared = unwrapped(declared)
     if declared in SCALARS or declared in inside:
@@ -62,7 +62,7 @@ def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -
         raise DefinitionError(f"{where}: {_remedy(declared)}")
 
 
-def _remedy(declared: Any) -> str:  # noqa: ANN401 - as above
+def _remedy(declared: Any) -> str:
     shown = "no annotation" if declared is None else getattr(declared, "__name__", None) or repr(declared)
     return (
         f"{shown} does not survive JSON unchanged; use str, int, float, bool, UUID, datetime, date, Decimal, "
@@ -101,10 +101,12 @@ def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...])
             check_round_trips(field.type, f"{where}, {declared.__name__}.{field.name}", inside)
 
 
-def _check_union(declared: Any, where: str, inside: tuple[Any, ...]) -> None:  # noqa: ANN401 - as above
+def _check_union(declared: Any, where: str, inside: tuple[Any, ...]) -> None:
     members = [member for member in get_args(declared) if member is not type(None)]
     if len(members) != 1:
-        raise DefinitionError(f"{where}: a union of several types is ambiguous in JSON; name one, or Optional of one")
+        raise DefinitionError(
+            f"{where}: a union of several types is ambiguous in JSON; name one, or Optional of one"
+        )
     inner = unwrapped(members[0])
     if is_value_object(inner) and is_optional(_bare_type(inner)):
         raise DefinitionError(
@@ -113,28 +115,30 @@ def _check_union(declared: Any, where: str, inside: tuple[Any, ...]) -> None:  #
     check_round_trips(inner, where, inside)
 
 
-def _bare_type(cls: type[Any]) -> Any:  # noqa: ANN401 - as above
+def _bare_type(cls: type[Any]) -> Any:
     attrs.resolve_types(cls)
     declared = unwrapped(value_field(cls).type)
     return _bare_type(declared) if is_value_object(declared) else declared
 
 
-def _check_literal(declared: Any, where: str) -> None:  # noqa: ANN401 - as above
+def _check_literal(declared: Any, where: str) -> None:
     if not all(type(value) in (str, int, bool) for value in get_args(declared)):
         raise DefinitionError(f"{where}: a Literal on the wire holds str, int or bool only")
 
 
-def _check_container(declared: Any, where: str, inside: tuple[Any, ...]) -> None:  # noqa: ANN401 - as above
+def _check_container(declared: Any, where: str, inside: tuple[Any, ...]) -> None:
     members = [member for member in get_args(declared) if member is not Ellipsis]
     if not members:
         raise DefinitionError(f"{where}: {_remedy(declared)}")
     if get_origin(declared) is dict and not _is_key(unwrapped(members[0])):
-        raise DefinitionError(f"{where}: a dict on the wire has str, int, UUID or Enum keys, or value objects of these")
+        raise DefinitionError(
+            f"{where}: a dict on the wire has str, int, UUID or Enum keys, or value objects of these"
+        )
     for member in members:
         check_round_trips(member, where, inside)
 
 
-def _is_key(declared: Any) -> bool:  # noqa: ANN401 - as above
+def _is_key(declared: Any) -> bool:
     if declared in _KEYS or (isinstance(declared, type) and issubclass(declared, Enum)):
         return True
     return is_value_object(declared) and _is_key(_bare_type(declared))

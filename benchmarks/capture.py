@@ -1,0 +1,169 @@
+"""What an event costs the commit that records it: through the ORM with capture, and by bare asyncpg.
+
+All six write the same table and the same outbox with the same indexes. `orm_plain` is the honest
+denominator: a session without capture. `orm_plain_captured` shows what capture costs who records nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import Column, MetaData, Table, Text, Uuid
+from sqlalchemy.ext.asyncio import async_sessionmaker
+from sqlalchemy.orm import registry
+
+from benchmarks.databases import bare_connection, measured_database
+from benchmarks.measuring import interleaved_medians_us
+from infrastructure.database import create_engine, session_factory
+from infrastructure.outbox import aggregate_columns, map_aggregate, outbox_metadata
+from kernel import AggregateRoot, DomainEvent, aggregate, event
+from kernel.clock import new_id, now
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import asyncpg
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+ROUNDS = 2_000
+SHORT_ROUNDS = 20
+EVENTS = (0, 1, 10)
+NAMES = {0: "plain", 1: "one_event", 10: "ten_events"}
+
+
+@event("bench.parcel_registered")
+class ParcelRegistered(DomainEvent):
+    """A payload of the usual size: about 200 bytes."""
+
+    parcel_id: UUID
+    recipient: str
+    note: str
+
+
+@aggregate("bench.parcel")
+class Parcel(AggregateRoot):
+    """An aggregate of the usual size: a key and a text."""
+
+    id: UUID
+    recipient: str
+
+    def register(self, times: int) -> Parcel:
+        """Record so many events."""
+        for _ in range(times):
+            self.record(ParcelRegistered(self.id, self.recipient, NOTE))
+        return self
+
+
+NOTE = "left with the neighbour, who signed for it"
+
+metadata = MetaData()
+parcels = Table(
+    "bench_parcels",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("recipient", Text, nullable=False),
+    *aggregate_columns(),
+)
+map_aggregate(registry(), Parcel, parcels)
+
+
+async def run(*, short: bool = False) -> dict[str, Any]:
+    """Measure, and return the figures by name."""
+    rounds = SHORT_ROUNDS if short else ROUNDS
+    async with measured_database() as url:
+        engine = create_engine(url, pool_size=1)
+        async with engine.begin() as connection:
+            await connection.run_sync(metadata.create_all)
+            await connection.run_sync(outbox_metadata.create_all)
+        bare = await bare_connection(url)
+        try:
+            scenarios = _scenarios(session_factory(engine), async_sessionmaker(engine, expire_on_commit=False), bare)
+            medians = await interleaved_medians_us(scenarios, rounds)
+            wal = await _wal_bytes_per_event(scenarios, bare, rounds // 10)
+            version = await bare.fetchval("SHOW server_version")
+        finally:
+            await bare.close()
+            await engine.dispose()
+    return {**_figures(medians), "wal_bytes_per_event": wal, "rounds": rounds, "postgresql": version}
+
+
+def _scenarios(
+    captured: async_sessionmaker[AsyncSession], plain: async_sessionmaker[AsyncSession], bare: asyncpg.Connection
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    scenarios: dict[str, Callable[[], Awaitable[None]]] = {
+        "orm_plain_us": partial(_by_orm, plain, 0),
+        "orm_plain_captured_us": partial(_by_orm, captured, 0),
+    }
+    for count in EVENTS[1:]:
+        scenarios[f"orm_{NAMES[count]}_us"] = partial(_by_orm, captured, count)
+    for count in EVENTS:
+        scenarios[f"raw_{NAMES[count]}_us"] = partial(_by_hand, bare, count)
+    return scenarios
+
+
+async def _by_orm(sessions: async_sessionmaker[AsyncSession], events: int) -> None:
+    async with sessions() as session:
+        session.add(Parcel(uuid4(), "Ada Lovelace").register(events))
+        await session.commit()
+
+
+INSERT_PARCEL = "INSERT INTO bench_parcels (id, recipient, version, revision) VALUES ($1, $2, $3, 1)"
+INSERT_EVENT = """
+INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+                           payload, occurred_at)
+VALUES ($1, 'bench.parcel_registered', 1, 'bench.parcel', $2, $3, $4, $5)
+"""
+
+
+async def _by_hand(connection: asyncpg.Connection, events: int) -> None:
+    """Do the same with bare asyncpg, in the fastest way a careful person would write by hand."""
+    parcel_id = uuid4()
+    async with connection.transaction():
+        await connection.execute(INSERT_PARCEL, parcel_id, "Ada Lovelace", events)
+        rows = [_row(parcel_id, number) for number in range(1, events + 1)]
+        if events == 1:
+            await connection.execute(INSERT_EVENT, *rows[0])
+        elif events:
+            await connection.executemany(INSERT_EVENT, rows)
+
+
+def _row(parcel_id: UUID, number: int) -> tuple[Any, ...]:
+    event_id, moment = new_id(), now()
+    payload = {
+        "event_id": str(event_id),
+        "occurred_at": moment.isoformat(),
+        "parcel_id": str(parcel_id),
+        "recipient": "Ada Lovelace",
+        "note": NOTE,
+    }
+    return event_id, parcel_id, number, json.dumps(payload), moment
+
+
+def _figures(medians: dict[str, float]) -> dict[str, Any]:
+    orm = {count: medians[f"orm_{NAMES[count]}_us"] for count in EVENTS}
+    raw = {count: medians[f"raw_{NAMES[count]}_us"] for count in EVENTS}
+    return {
+        **{name: round(value, 1) for name, value in medians.items()},
+        "overhead_ratio": round(orm[1] / orm[0], 3),
+        "overhead_vs_raw": round((orm[1] - orm[0]) / (raw[1] - raw[0]), 3),
+        "ten_events_vs_raw": round((orm[10] - orm[0]) / (raw[10] - raw[0]), 3),
+    }
+
+
+async def _wal_bytes_per_event(
+    scenarios: dict[str, Callable[[], Awaitable[None]]], bare: asyncpg.Connection, commits: int
+) -> int:
+    """Return the write-ahead log that one event adds to a commit, indexes included."""
+    spent = {}
+    for name in ("orm_plain_us", "orm_one_event_us"):
+        # After a checkpoint the first touch of each page is logged whole; a few commits take that away.
+        for _ in range(commits):
+            await scenarios[name]()
+        start = await bare.fetchval("SELECT pg_current_wal_insert_lsn()")
+        for _ in range(commits):
+            await scenarios[name]()
+        spent[name] = await bare.fetchval("SELECT pg_current_wal_insert_lsn() - $1::pg_lsn", start)
+    return round((spent["orm_one_event_us"] - spent["orm_plain_us"]) / commits)

@@ -1,0 +1,54 @@
+"""A database of one's own for a measurement: on the server of DATABASE_URL, else on the embedded PostgreSQL."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import asyncpg
+from sqlalchemy.engine import make_url
+
+from infrastructure.database.embedded import EmbeddedPostgres
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def measured_database() -> AsyncIterator[str]:
+    """Yield the URL of a fresh database on a durable server, and drop it afterwards."""
+    server = Settings.from_environment().database_url
+    if server:
+        async with _database_on(server) as url:
+            yield url
+        return
+    # A folder of its own makes the embedded server keep its promises to the disk, as production's does.
+    with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
+        async with EmbeddedPostgres(f"{folder}/data") as embedded, _database_on(embedded.url) as url:
+            yield url
+
+
+@asynccontextmanager
+async def _database_on(server: str) -> AsyncIterator[str]:
+    name = f"outbox_bench_{uuid4().hex[:12]}"
+    admin = await asyncpg.connect(_dsn(server))
+    try:
+        await admin.execute(f"CREATE DATABASE {name}")
+        try:
+            yield make_url(server).set(database=name).render_as_string(hide_password=False)
+        finally:
+            await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await admin.close()
+
+
+def _dsn(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+async def bare_connection(url: str) -> asyncpg.Connection:
+    """Connect as a floor does: asyncpg and nothing else."""
+    return await asyncpg.connect(_dsn(url))

@@ -1,0 +1,1 @@
+"""What touches the world: the database, the outbox, the command line. It knows no context by name."""

@@ -1,0 +1,94 @@
+"""Make the engine from a URL as people write it: libpq's forms, by TCP or unix socket, on asyncpg alone.
+
+asyncpg reads the URL itself, so that what libpq's form may say (sslmode, certificates, a socket's folder)
+means here what it means there; SQLAlchemy keeps the parts it shows and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from infrastructure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+APPLICATION_NAME = "outbox-kernel"
+CONNECT_TIMEOUT_SECONDS = 5.0
+# Firewalls forget a quiet connection after minutes without telling either side.
+POOL_RECYCLE_SECONDS = 900
+
+_DRIVER_NAMES = ("postgres", "postgresql", "postgresql+asyncpg")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_REMEDY = "write postgresql://user:password@host:5432/database, special characters as %-escapes"
+
+
+def create_engine(url: str | URL, *, pgbouncer: bool = False, **options: Any) -> AsyncEngine:
+    """Make an engine; `pgbouncer` (or `?pgbouncer=true`) suits a pooler in transaction mode.
+
+    `options` go to SQLAlchemy's `create_async_engine`.
+    """
+    parsed = parse_url(url)
+    pgbouncer = pgbouncer or _says_yes(parsed.query.get("pgbouncer"))
+    parsed = parsed.difference_update_query(["pgbouncer"])
+    arguments = {**_connect_arguments(parsed, pgbouncer=pgbouncer), **options.pop("connect_args", {})}
+    # The query is asyncpg's to read, from the DSN; only a socket's folder is part of the address as well.
+    address = {key: value for key, value in parsed.query.items() if key == "host"}
+    engine = create_async_engine(
+        parsed.set(drivername="postgresql+asyncpg", query=address),
+        connect_args=arguments,
+        **{"pool_recycle": POOL_RECYCLE_SECONDS, **options},
+    )
+    # Not `pool_pre_ping`: it costs each transaction a round trip, to learn what asyncpg mostly knows already.
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return engine
+
+
+def parse_url(url: str | URL) -> URL:
+    """Check that the URL is one of ours; the sentence that refuses it never shows a password."""
+    scheme = _SCHEME.match(str(url))
+    name = url.drivername if isinstance(url, URL) else scheme[1] if scheme else None
+    if name is not None and name not in _DRIVER_NAMES:
+        raise BadSetting(
+            "DATABASE_URL", f"begins with {name}://, but only PostgreSQL by asyncpg serves: {_REMEDY}"
+        )
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        # Without its cause: SQLAlchemy's message quotes the text, password and all.
+        raise BadSetting("DATABASE_URL", f"is no URL of a PostgreSQL database: {_REMEDY}") from None
+
+
+def _connect_arguments(url: URL, *, pgbouncer: bool) -> dict[str, Any]:
+    arguments: dict[str, Any] = {
+        "dsn": url.set(drivername="postgresql").render_as_string(hide_password=False),
+        "timeout": CONNECT_TIMEOUT_SECONDS,
+    }
+    if "application_name" not in url.query:
+        arguments["server_settings"] = {"application_name": APPLICATION_NAME}
+    if pgbouncer:
+        # In transaction mode the next statement may meet another server connection: nothing prepared may be
+        # kept, and what is prepared for one statement must not take a name that another client took there.
+        arguments |= {
+            "statement_cache_size": 0,
+            "prepared_statement_cache_size": 0,
+            "prepared_statement_name_func": lambda: f"__outbox_{uuid4().hex}__",
+        }
+    return arguments
+
+
+def _refuse_closed(dbapi_connection: Any, _record: object, _proxy: object) -> None:
+    """Make the pool connect anew where the server has closed a pooled connection, as every restart does."""
+    if dbapi_connection.driver_connection.is_closed():
+        raise DisconnectionError("the server closed this connection while it was idle")
+
+
+def _says_yes(value: object) -> bool:
+    return str(value).lower() in {"1", "true", "yes", "on"}

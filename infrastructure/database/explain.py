@@ -1,0 +1,174 @@
+"""Turn what a driver raised into one sentence with a remedy.
+
+Pure and cheap, so that every commit may call it. Give it only what a database call raised: an
+`OSError` of the application's own would be taken for the database's.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from asyncpg.exceptions import ClientConfigurationError
+from sqlalchemy.engine import URL, make_url
+
+from infrastructure.errors import (
+    BadSetting,
+    DatabaseMissing,
+    DatabaseUnreachable,
+    InfrastructureError,
+    LoginRefused,
+    PermissionDenied,
+    SchemaNotMigrated,
+    ServerFull,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_CHAIN_LENGTH_MAX = 10
+_OUTBOX_NAME = re.compile(r'"(\w+\.)?outbox(_\w+)?"')
+
+
+def explain(error: BaseException, url: str | URL) -> InfrastructureError | None:
+    """Give the error that says it in a sentence, or nothing when the failure is none that has one."""
+    for cause in _causes(error):
+        found = cause if isinstance(cause, InfrastructureError) else _explain_one(cause, make_url(url))
+        if found is not None:
+            return found
+    return None
+
+
+@contextmanager
+def explained(url: str | URL) -> Iterator[None]:
+    """Raise the sentence in place of the driver's error, which stays its cause."""
+    try:
+        yield
+    except Exception as error:
+        refusal = explain(error, url)
+        if refusal is None or refusal is error:
+            raise
+        raise refusal from error
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """Find the SQLSTATE that PostgreSQL gave, through whatever wraps it."""
+    states = (getattr(cause, "sqlstate", None) for cause in _causes(error))
+    return next((state for state in states if isinstance(state, str)), None)
+
+
+def address_of(url: str | URL) -> str:
+    """Name the server for a person: host and port, or the socket's folder."""
+    parsed = make_url(url)
+    if parsed.host:
+        return f"{parsed.host}:{parsed.port or 5432}"
+    hosts = parsed.query.get("host") or "the local socket"
+    return hosts if isinstance(hosts, str) else " or ".join(hosts)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    for _ in range(_CHAIN_LENGTH_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
+
+
+def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        tell = _BY_STATE.get(state) or _BY_CLASS.get(state[:2])
+        return tell(_first_line(error), url) if tell else None
+    if isinstance(error, ClientConfigurationError):
+        return _bad_url(_first_line(error), url)
+    if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
+        return _unreachable(_network_reason(error), url)
+    return None
+
+
+def _network_reason(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return "the host name is unknown"
+    if isinstance(error, FileNotFoundError):
+        return "there is no socket"
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _unreachable(reason: str, url: URL) -> InfrastructureError:
+    return DatabaseUnreachable(
+        f"no PostgreSQL answers at {address_of(url)} ({reason}): start the server, or correct DATABASE_URL"
+    )
+
+
+def _missing(_: str, url: URL) -> InfrastructureError:
+    name = url.database or url.username
+    return DatabaseMissing(
+        f'the server at {address_of(url)} has no database "{name}": create it (`createdb {name}`), '
+        "or correct DATABASE_URL"
+    )
+
+
+def _login_refused(reason: str, url: URL) -> InfrastructureError:
+    return LoginRefused(
+        f'PostgreSQL at {address_of(url)} does not let user "{url.username}" in ({reason}): '
+        "correct the user and password in DATABASE_URL, or the server's pg_hba.conf"
+    )
+
+
+def _permission_denied(reason: str, url: URL) -> InfrastructureError:
+    return PermissionDenied(
+        f'user "{url.username}" lacks a right in database "{url.database}" ({reason}): '
+        "grant it, or connect as the owner"
+    )
+
+
+def _not_migrated(reason: str, url: URL) -> InfrastructureError:
+    remedy = "run `outbox migrate`" if _OUTBOX_NAME.search(reason) else "run the migration that adds it"
+    return SchemaNotMigrated(f'database "{url.database}" is not migrated ({reason}): {remedy}')
+
+
+def _full(reason: str, url: URL) -> InfrastructureError:
+    return ServerFull(
+        f"PostgreSQL at {address_of(url)} has no connection left ({reason}): "
+        "lower the pool sizes, or raise max_connections"
+    )
+
+
+def _unknown_parameter(reason: str, url: URL) -> InfrastructureError | None:
+    # The same state tells of types and other objects that a statement misses.
+    return _bad_url(reason, url) if "configuration parameter" in reason else None
+
+
+def _bad_url(reason: str, _: URL) -> InfrastructureError:
+    return BadSetting(
+        "DATABASE_URL", f"has a parameter that cannot be used ({reason}): correct it or take it out"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    """Take the server's own message: SQLAlchemy's adapter puts the class's name before it."""
+    line = str(error).partition("\n")[0]
+    return re.sub(r"^<class '[^']*'>: ", "", line).rstrip(".")
+
+
+_BY_STATE: dict[str, Callable[[str, URL], InfrastructureError | None]] = {
+    "3D000": _missing,
+    "28P01": _login_refused,
+    "28000": _login_refused,
+    "42501": _permission_denied,
+    "42P01": _not_migrated,
+    "42703": _not_migrated,
+    "42704": _unknown_parameter,
+    "53300": _full,
+    "57P01": _unreachable,  # an administrator ended the session
+    "57P02": _unreachable,  # the server is recovering from a crash
+    "57P03": _unreachable,  # the server is starting or stopping
+}
+_BY_CLASS: dict[str, Callable[[str, URL], InfrastructureError | None]] = {"08": _unreachable}

@@ -1,0 +1,42 @@
+"""Find the bounded contexts by name, so that nothing here imports one statically."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from infrastructure.errors import BadContext
+
+if TYPE_CHECKING:
+    from infrastructure.settings import Settings
+
+CONTEXTS_PACKAGE = "contexts"
+
+
+def context_packages(settings: Settings) -> tuple[str, ...]:
+    """Name the packages of the contexts: those of the settings, else every package under `contexts`."""
+    if settings.contexts is not None:
+        return settings.contexts
+    if find_spec(CONTEXTS_PACKAGE) is None:
+        return ()
+    home = import_module(CONTEXTS_PACKAGE)
+    return tuple(
+        sorted(f"{CONTEXTS_PACKAGE}.{found.name}" for found in iter_modules(home.__path__) if found.ispkg)
+    )
+
+
+def context_folder(package: str) -> Path:
+    """Say where a context's package lives, without importing the context itself."""
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise BadContext(
+            package,
+            f"is not found from {Path.cwd()}: correct OUTBOX_CONTEXTS, or run this where the package is",
+        )
+    return Path(next(iter(spec.submodule_search_locations)))

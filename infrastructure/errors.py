@@ -1,0 +1,93 @@
+"""Every error of the infrastructure: one sentence that says what happened and what to do."""
+
+from __future__ import annotations
+
+from kernel.errors import KernelError
+
+
+class InfrastructureError(KernelError):
+    """Base of what the database, the outbox and the command line raise for a user to read."""
+
+
+# --- what the user wrote ----------------------------------------------------------------------------
+
+
+class BadSetting(InfrastructureError, ValueError):
+    """A setting is missing or cannot be what it says; `name` is the environment's name of it."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        self.name = name
+        super().__init__(f"{name} {sentence}")
+
+
+class BadContext(InfrastructureError):
+    """A bounded context cannot be imported or wired; `context` is its package."""
+
+    def __init__(self, context: str, sentence: str) -> None:
+        self.context = context
+        super().__init__(f"context {context!r} {sentence}")
+
+
+class MissingExtra(InfrastructureError, ImportError):
+    """The feature needs a part of the distribution that is not installed."""
+
+    def __init__(self, extra: str, feature: str) -> None:
+        self.extra = extra
+        super().__init__(f"{feature} is not installed: run `pip install 'outbox-kernel[{extra}]'`")
+
+
+class AlreadyMapped(InfrastructureError):
+    """`OutboxRecord` is mapped to the table of another schema; one process serves one outbox."""
+
+
+# --- what the database answered -----------------------------------------------------------------------
+
+
+class DatabaseRefusal(InfrastructureError):
+    """The database, or the road to it, said no; the driver's error is the `__cause__`."""
+
+
+class DatabaseUnreachable(DatabaseRefusal):
+    """Nothing answers at the address, or the connection was lost."""
+
+
+class DatabaseMissing(DatabaseRefusal):
+    """The server answers but has no such database."""
+
+
+class LoginRefused(DatabaseRefusal):
+    """The server does not let this user in."""
+
+
+class PermissionDenied(DatabaseRefusal):
+    """The role is in, and may not do this."""
+
+
+class ServerFull(DatabaseRefusal):
+    """The server has no connection left to give."""
+
+
+class ServerTooOld(DatabaseRefusal):
+    """The server is older than the oldest PostgreSQL that is supported."""
+
+
+class SchemaNotMigrated(DatabaseRefusal):
+    """A table or column that this version needs is not in the database."""
+
+
+# --- migrations -----------------------------------------------------------------------------------------
+
+
+class MigrationBlocked(InfrastructureError):
+    """Another session holds a lock that the migration needs; nothing was changed."""
+
+
+class MigrationUnknown(InfrastructureError):
+    """A revision, in the database or on the command line, is none of those this installation has."""
+
+
+# --- the embedded server ----------------------------------------------------------------------------------
+
+
+class EmbeddedServerFailed(InfrastructureError):
+    """The embedded PostgreSQL did not start."""

@@ -1,0 +1,83 @@
+"""Settings, read once from the environment; each bad value is one sentence that names it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from infrastructure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attrs import Attribute
+
+# Lower case only: a name that needs no quotes is the same name in psql, in a dump and in a log.
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
+_IDENTIFIER_LENGTH_MAX = 63
+_PASSWORD = re.compile(r"(?P<user>://[^/?#:@]*):.*@|(?P<query>[?&]password=)[^&]*")
+
+
+def _identifier(_: object, __: Attribute[str | None], schema: str | None) -> None:
+    if schema is None:
+        return
+    plain = _IDENTIFIER.fullmatch(schema) and len(schema) <= _IDENTIFIER_LENGTH_MAX
+    if not plain or schema.startswith("pg_"):
+        raise BadSetting(
+            "OUTBOX_SCHEMA",
+            f"is {schema!r}, which cannot name a schema here: write lower-case letters, digits and "
+            f"underscores, at most {_IDENTIFIER_LENGTH_MAX}, not beginning with a digit or pg_",
+        )
+
+
+def _packages(_: object, __: Attribute[tuple[str, ...] | None], contexts: tuple[str, ...] | None) -> None:
+    for package in contexts or ():
+        if not all(part.isidentifier() for part in package.split(".")):
+            raise BadSetting(
+                "OUTBOX_CONTEXTS",
+                f"names {package!r}, which is no Python package: write dotted names with commas "
+                "between them, such as contexts.accounts,contexts.messaging",
+            )
+
+
+@frozen(kw_only=True)
+class Settings:
+    """What one process needs to know; every field has the default of a bare environment."""
+
+    database_url: str | None = field(default=None, repr=lambda url: repr(masked(url)))
+    outbox_schema: str | None = field(default=None, validator=_identifier)
+    """The schema of the outbox's tables; without one they live where the search path points."""
+    contexts: tuple[str, ...] | None = field(default=None, validator=_packages)
+    """Packages of the bounded contexts; without them, every package under `contexts`."""
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
+        """Read the settings; an empty variable counts as one that is not set."""
+        return cls(
+            database_url=environ.get("DATABASE_URL", "").strip() or None,
+            outbox_schema=environ.get("OUTBOX_SCHEMA", "").strip() or None,
+            contexts=_comma_separated(environ.get("OUTBOX_CONTEXTS", "")),
+        )
+
+    @property
+    def required_database_url(self) -> str:
+        """The database's URL, or the sentence that asks for it."""
+        if self.database_url is None:
+            raise BadSetting(
+                "DATABASE_URL", "is not set: write postgresql://user:password@host:5432/database"
+            )
+        return self.database_url
+
+
+def masked(url: str | None) -> str | None:
+    """Give the URL without its password, fit for a log; works on what is no URL as well."""
+    return url and _PASSWORD.sub(
+        lambda found: f"{found['user']}:***@" if found["user"] else f"{found['query']}***", url
+    )
+
+
+def _comma_separated(text: str) -> tuple[str, ...] | None:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) or None
