@@ -1,9 +1,10 @@
-"""A database of one's own for a measurement: on the server of DATABASE_URL, else on the embedded PostgreSQL."""
+"""A database of one's own to measure in: on the server of DATABASE_URL, else on the embedded PostgreSQL."""
 
 from __future__ import annotations
 
 import tempfile
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ async def measured_database() -> AsyncIterator[str]:
         return
     # A folder of its own makes the embedded server keep its promises to the disk, as production's does.
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
+        Path(folder).chmod(0o711)  # a server started by root runs as another user, who must get in
         async with EmbeddedPostgres(f"{folder}/data") as embedded, _database_on(embedded.url) as url:
             yield url
 

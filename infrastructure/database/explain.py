@@ -11,7 +11,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from asyncpg.exceptions import ClientConfigurationError
+from asyncpg.exceptions import ClientConfigurationError, InterfaceError
 from sqlalchemy.engine import URL, make_url
 
 from infrastructure.errors import (
@@ -84,6 +84,8 @@ def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
         return tell(_first_line(error), url) if tell else None
     if isinstance(error, ClientConfigurationError):
         return _bad_url(_first_line(error), url)
+    if isinstance(error, InterfaceError) and "connection is closed" in str(error):
+        return _unreachable("the connection was lost", url)
     if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
         return _unreachable(_network_reason(error), url)
     return None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC002 - the container reads them
+
 from infrastructure.database.explain import explain
 from infrastructure.outbox.conflicts import as_conflict, constraint_name
 from infrastructure.outbox.session import CapturedSession
@@ -13,8 +16,6 @@ from kernel.errors import KernelError, UnitOfWorkNotOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
-
-    from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
     from kernel.bus import EventBus
     from kernel.events import DomainEvent
@@ -76,7 +77,9 @@ class SqlAlchemyUnitOfWork:
     async def __aenter__(self) -> Self:
         """Begin."""
         if self._session is not None:
-            raise UnitOfWorkNotOpen(f"{type(self).__name__} is open already; a unit of work is entered once at a time")
+            raise UnitOfWorkNotOpen(
+                f"{type(self).__name__} is open already; a unit of work is entered once at a time"
+            )
         self._session = self._session_factory()
         return self
 
@@ -85,7 +88,7 @@ class SqlAlchemyUnitOfWork:
     ) -> None:
         """Roll back what was not committed, and say in the domain's words what the database refused."""
         session, self._session = self.session, None
-        await session.close()
+        await session.__aexit__(kind, error, traceback)  # closes it, shielded from a cancellation
         if error is not None:
             self._raise_explained(error, session)
 
@@ -119,15 +122,15 @@ class SqlAlchemyUnitOfWork:
 
     def _raise_explained(self, error: BaseException, session: AsyncSession) -> None:
         """Raise what a database error means; return if it has no better words."""
-        if isinstance(error, KernelError) or not isinstance(error, Exception):
-            return
+        if not isinstance(error, SQLAlchemyError):
+            return  # an error of the use case's own
         make = self.constraint_errors.get(constraint_name(error) or "")
         meaning: Any = make() if make else as_conflict(error) or _explained(error, session)
         if meaning is not None:
             raise meaning from error
 
 
-def _explained(error: Exception, session: AsyncSession) -> Exception | None:
+def _explained(error: SQLAlchemyError, session: AsyncSession) -> Exception | None:
     engine = session.bind
     if engine is None:
         return None

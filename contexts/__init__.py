@@ -1,0 +1,1 @@
+"""The bounded contexts of the reference application, a package each; `infrastructure` finds them by name."""

@@ -1,0 +1,82 @@
+"""The account and its rules."""
+
+from __future__ import annotations
+
+import unicodedata
+from uuid import UUID, uuid4
+
+import attrs
+
+from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
+from kernel import AggregateRoot, aggregate
+
+EMAIL_CHARACTERS_MAX = 254
+
+
+class AccountsError(Exception):
+    """A rule of this context said no; the sentence is fit to show, and names no address."""
+
+
+class InvalidEmail(AccountsError, ValueError):
+    """The text is no e-mail address."""
+
+
+class EmailTaken(AccountsError):
+    """Another account has this e-mail address."""
+
+    def __init__(self) -> None:
+        super().__init__("another account has this e-mail address: sign in with it, or use another address")
+
+
+class AccountNotFound(AccountsError):
+    """There is no such account."""
+
+    def __init__(self, account_id: UUID) -> None:
+        self.account_id = account_id
+        super().__init__(f"there is no account {account_id}: it was removed, or the id is wrong")
+
+
+def _normalised(text: str) -> str:
+    # One way to write each address, or two accounts could share it.
+    return unicodedata.normalize("NFKC", text).strip().lower()
+
+
+def _check_email(_: object, __: object, address: str) -> None:
+    name, at, host = address.rpartition("@")
+    if not (name and at and host) or "@" in name or " " in address or not address.isprintable():
+        raise InvalidEmail("this is no e-mail address: write it like name@example.org")
+    if len(address) > EMAIL_CHARACTERS_MAX:
+        raise InvalidEmail(
+            f"this e-mail address has {len(address)} characters, and {EMAIL_CHARACTERS_MAX} are the limit: "
+            "use a shorter one"
+        )
+
+
+@attrs.frozen
+class EmailAddress:
+    """An e-mail address, written in one way; only sending to it can prove that it is somebody's."""
+
+    value: str = attrs.field(converter=_normalised, validator=_check_email, repr=lambda _: "***")
+
+
+@aggregate("account")
+class Account(AggregateRoot):
+    """A person's way in."""
+
+    id: UUID
+    email: EmailAddress
+    role: AccountRole = AccountRole.MEMBER
+
+    @classmethod
+    def sign_up(cls, email: EmailAddress, role: AccountRole = AccountRole.MEMBER) -> Account:
+        """Open an account."""
+        account = cls(uuid4(), email, role)
+        account.record(AccountCreated(account.id, email.value, role))
+        return account
+
+    def change_email(self, email: EmailAddress) -> None:
+        """Use another address from now on; the same one again is no change."""
+        if email == self.email:
+            return
+        self.email = email
+        self.record(AccountEmailChanged(self.id, email.value))

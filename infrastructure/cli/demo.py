@@ -1,0 +1,60 @@
+"""`outbox demo`: the contexts' scenes on a PostgreSQL of their own, with nothing installed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import sys
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from infrastructure.cli.output import json_option, print_json
+from infrastructure.database.embedded import EmbeddedPostgres
+from infrastructure.demo.play import play, scenes_of
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from infrastructure.demo.stage import Printer, Scene
+
+
+@click.command("demo")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Show it at work on an embedded PostgreSQL, which is thrown away afterwards.
+
+    Plays the scenes of each context's `demo` module and closes with an account of what was committed.
+    Every figure is read from the database. The exit code is 0 only if every promise held.
+    """
+    settings = Settings.from_environment()
+    scenes = scenes_of(settings)
+    record = asyncio.run(_on_embedded(settings, scenes, _printer(as_json=as_json)))
+    if as_json:
+        print_json(record)
+    else:
+        _farewell(record)
+    if not record["holds"]:
+        raise SystemExit(1)
+
+
+async def _on_embedded(settings: Settings, scenes: list[Scene], printer: Printer) -> dict[str, Any]:
+    async with EmbeddedPostgres() as server:
+        return await play(attrs.evolve(settings, database_url=server.url), scenes, printer)
+
+
+def _printer(*, as_json: bool) -> Printer:
+    from infrastructure.demo.printing import RichPrinter, SilentPrinter
+
+    # Where the output cannot carry a mark or a line of a table, a question mark is better than a failure.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return SilentPrinter() if as_json else RichPrinter()
+
+
+def _farewell(record: dict[str, Any]) -> None:
+    click.echo()
+    click.echo(
+        f"On an embedded {record['server']}, migrated by {', '.join(record['migrations'])}, now thrown away."
+    )
+    click.echo("Every promise held." if record["holds"] else "A promise was broken: see the ✗ above.")

@@ -1,0 +1,91 @@
+"""Find the scenes by name, play them, and close the account."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.container import build_container
+from infrastructure.demo.readings import EVENTS, Readings
+from infrastructure.demo.stage import Stage
+from infrastructure.discovery import context_folder, context_packages
+from infrastructure.errors import BadContext, InfrastructureError
+from infrastructure.outbox.migrator import migrate
+
+if TYPE_CHECKING:
+    from lagom import Container
+
+    from infrastructure.demo.stage import Printer, Scene
+    from infrastructure.settings import Settings
+
+
+class NothingToShow(InfrastructureError):
+    """No context has scenes."""
+
+
+def scenes_of(settings: Settings) -> list[Scene]:
+    """Collect `SCENES` of the module `demo` of each context that has one."""
+    scenes = [scene for package in context_packages(settings) for scene in _scenes_in(package)]
+    if not scenes:
+        raise NothingToShow(
+            f"no context with a `demo` module is found from {Path.cwd()}: run this in a checkout of "
+            "outbox-kernel, or name the packages of your contexts in OUTBOX_CONTEXTS"
+        )
+    return scenes
+
+
+def _scenes_in(package: str) -> tuple[Scene, ...]:
+    context_folder(package)
+    try:
+        if find_spec(f"{package}.demo") is None:
+            return ()
+        return tuple(import_module(f"{package}.demo").SCENES)
+    except Exception as error:
+        raise BadContext(
+            package, f"has a demo module that gives no SCENES ({type(error).__name__}: {error}): mend it"
+        ) from error
+
+
+async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dict[str, Any]:
+    """Migrate the database of the settings, play on it, and return the record of all that was shown."""
+    container = build_container(settings)
+    engine = container[AsyncEngine]
+    try:
+        applied = await migrate(engine, settings)
+        readings = Readings.over(context_packages(settings), settings.outbox_schema)
+        stage = Stage(container, readings, printer)
+        for scene in scenes:
+            stage.begin(_title(scene))
+            await scene(stage)
+        await _close(stage, container, readings)
+        async with engine.connect() as connection:
+            server = await readings.server(connection)
+    finally:
+        await engine.dispose()
+    return {
+        "server": f"PostgreSQL {server}",
+        "migrations": [step.revision for step in applied],
+        "scenes": stage.record,
+        "holds": stage.holds,
+    }
+
+
+def _title(scene: Scene) -> str:
+    return (inspect.getdoc(scene) or "A scene").partition("\n")[0].rstrip(".")
+
+
+async def _close(stage: Stage, container: Container, readings: Readings) -> None:
+    """Hold the outbox against the aggregates: each event that should be there is, and no other."""
+    stage.begin("The closing account")
+    async with container[AsyncEngine].connect() as connection:
+        counts = await stage.show_counts("committed in all", connection)
+        gaps = await readings.streams_with_gaps(connection)
+        strays = await readings.rows_out_of_step(connection)
+    stage.check("events were written", holds=counts[EVENTS] > 0)
+    stage.check(f"aggregates whose events are not numbered 1, 2, 3, … without a gap: {gaps}", holds=gaps == 0)
+    stage.check(f"aggregates whose row counts other events than the outbox has: {strays}", holds=strays == 0)

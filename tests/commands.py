@@ -1,0 +1,46 @@
+"""The `outbox` command as a user runs it: a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS_MAX = 60.0
+# The script as it is installed; the module where tests run from a checkout that is not.
+_SCRIPT = Path(sys.executable).with_name("outbox")
+COMMAND = (str(_SCRIPT),) if _SCRIPT.exists() else (sys.executable, "-m", "infrastructure.cli")
+
+
+def outbox(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder, with these settings and no others."""
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment_with(**environment),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS_MAX,
+    )
+
+
+def environment_with(**settings: str) -> dict[str, str]:
+    """The environment of this process, its settings replaced, and this checkout importable from anywhere."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "DATABASE_URL" and not name.startswith(("OUTBOX_", "PG"))
+    }
+    return {**inherited, "PYTHONPATH": str(ROOT), **settings}
+
+
+def failed_in_one_sentence(result: subprocess.CompletedProcess[str], code: int = 1) -> str:
+    """Check that it failed as promised (no traceback, no output, the exit code) and return the sentence."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr.removeprefix("error: ").strip()

@@ -1,0 +1,13 @@
+"""What orders publish."""
+
+from uuid import UUID
+
+from kernel import DomainEvent, event
+
+
+@event("order.placed")
+class OrderPlaced(DomainEvent):
+    """Somebody wants something."""
+
+    order_id: UUID
+    cents: int

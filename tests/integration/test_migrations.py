@@ -1,0 +1,374 @@
+"""Migrations are product: declared = replayed, up and down, from two machines at once (law 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.database import create_engine
+from infrastructure.errors import BadContext, MigrationBlocked, MigrationUnknown, ServerTooOld
+from infrastructure.outbox import migrator
+from infrastructure.outbox.migrator import Step, downgrade, migrate, migration_sql, pending
+from infrastructure.outbox.tables import (
+    AGGREGATE_STREAM_KEY,
+    EVENT_ID_KEY,
+    EVENT_STATES,
+    outbox_events_in,
+    outbox_metadata,
+)
+from infrastructure.settings import Settings
+from tests.commands import COMMAND, ROOT, environment_with, outbox
+
+OUTBOX_ONLY = Settings(contexts=())
+FIRST = Step("outbox", "outbox_0001", "The table of events and the view for its readers.")
+
+# Everything that makes two schemas the same to a reader or a writer, in one list of texts.
+CATALOG = """
+SELECT format('%s.%s #%s %s %s identity %s default %s -- %s', c.relname, a.attname, a.attnum,
+              format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'not null' END,
+              a.attidentity, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum))
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relnamespace = to_regnamespace($1) AND c.relname NOT LIKE '%alembic%'
+UNION ALL
+SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint
+WHERE connamespace = to_regnamespace($1) AND conname NOT LIKE '%alembic%'
+UNION ALL
+SELECT indexdef FROM pg_indexes WHERE schemaname = $1 AND tablename NOT LIKE '%alembic%'
+UNION ALL
+SELECT format('%s %s', viewname, definition) FROM pg_views WHERE schemaname = $1
+UNION ALL
+SELECT format('%s %s -- %s', relkind, relname, obj_description(oid, 'pg_class')) FROM pg_class
+WHERE relnamespace = to_regnamespace($1) AND relname NOT LIKE '%alembic%'
+ORDER BY 1
+"""
+
+
+@pytest.fixture
+async def engine(empty_postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(empty_postgres_url)
+    yield engine
+    await engine.dispose()
+
+
+async def catalog(engine: AsyncEngine, schema: str = "public") -> list[str]:
+    async with engine.connect() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert raw is not None
+        rows = await raw.fetch(CATALOG, schema)
+    return [re.sub(rf"\b{schema}\.", "", row[0]) for row in rows]
+
+
+async def execute(engine: AsyncEngine, statement: str) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text(statement))
+
+
+async def scalar(engine: AsyncEngine, statement: str) -> object:
+    async with engine.connect() as connection:
+        return (await connection.execute(text(statement))).scalar()
+
+
+@pytest.mark.servers
+async def test_the_declared_tables_are_the_replayed_migrations(engine: AsyncEngine) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+
+    def differences(connection: Connection) -> list[object]:
+        options = {
+            "compare_server_default": True,
+            "include_object": lambda _, name, kind, *__: (kind, name) != ("table", "outbox_alembic_version"),
+        }
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), outbox_metadata))
+
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+
+
+@pytest.mark.servers
+async def test_created_and_migrated_schemas_are_the_same_to_the_catalog(engine: AsyncEngine) -> None:
+    await execute(engine, "CREATE SCHEMA declared")
+    async with engine.begin() as connection:
+        await connection.run_sync(outbox_events_in("declared").metadata.create_all)
+    await migrate(engine, Settings(contexts=(), outbox_schema="migrated"))
+
+    declared = await catalog(engine, "declared")
+    assert declared == await catalog(engine, "migrated")
+    assert any("outbox_events_open" in line for line in declared)
+    assert any("AS delivered_at" in line for line in declared)
+
+
+async def test_dropping_the_declared_tables_leaves_nothing(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.run_sync(outbox_metadata.create_all)
+        await connection.run_sync(outbox_metadata.drop_all)
+    assert await catalog(engine) == []
+
+
+@pytest.mark.servers
+async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
+    assert await pending(engine, OUTBOX_ONLY) == [FIRST]
+    assert await migrate(engine, OUTBOX_ONLY) == [FIRST]
+    there = await catalog(engine)
+    assert await migrate(engine, OUTBOX_ONLY) == []
+    assert await pending(engine, OUTBOX_ONLY) == []
+
+    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == [FIRST]
+    assert await catalog(engine) == []
+
+    assert await migrate(engine, OUTBOX_ONLY) == [FIRST]
+    assert await catalog(engine) == there
+    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [FIRST]
+
+
+async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:
+    await pending(engine, OUTBOX_ONLY)
+    assert (
+        await scalar(engine, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace") == 0
+    )
+
+
+@pytest.mark.parametrize("schema", [None, "events"])
+async def test_the_script_makes_the_same_schema(
+    engine: AsyncEngine, empty_postgres_url: str, schema: str
+) -> None:
+    settings = Settings(contexts=(), outbox_schema=schema)
+    connection = await asyncpg.connect(empty_postgres_url)
+    await connection.execute(migration_sql(settings))
+    await connection.close()
+    by_script = await catalog(engine, schema or "public")
+
+    assert await pending(engine, settings) == []
+    await downgrade(engine, "outbox@base", settings)
+    await migrate(engine, settings)
+    assert await catalog(engine, schema or "public") == by_script
+
+
+async def test_a_schema_of_ones_own_holds_everything(engine: AsyncEngine) -> None:
+    await migrate(engine, Settings(contexts=(), outbox_schema="events"))
+    assert (
+        await scalar(engine, "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace") == 0
+    )
+    assert await scalar(engine, "SELECT count(*) FROM events.outbox_alembic_version") == 1
+    assert await scalar(engine, "SELECT count(*) FROM events.outbox") == 0
+
+
+async def test_two_outboxes_live_in_one_database(engine: AsyncEngine) -> None:
+    for schema in ("one", "two"):
+        assert await migrate(engine, Settings(contexts=(), outbox_schema=schema)) == [FIRST]
+    assert await catalog(engine, "one") == await catalog(engine, "two") != []
+
+
+async def test_a_schema_made_for_us_needs_no_right_to_create_schemas(engine: AsyncEngine) -> None:
+    role = f"outbox_tenant_{id(engine)}"
+    await execute(engine, f"CREATE ROLE {role}")
+    try:
+        await execute(engine, f"CREATE SCHEMA events AUTHORIZATION {role}")
+        tenant = create_engine(engine.url, connect_args={"server_settings": {"role": role}})
+        assert await migrate(tenant, Settings(contexts=(), outbox_schema="events")) == [FIRST]
+        await tenant.dispose()
+    finally:
+        await execute(engine, f"DROP OWNED BY {role}")
+        await execute(engine, f"DROP ROLE {role}")
+
+
+async def test_an_applications_own_alembic_table_is_not_touched(engine: AsyncEngine) -> None:
+    await execute(engine, "CREATE TABLE alembic_version AS SELECT 'theirs' AS version_num")
+    await migrate(engine, OUTBOX_ONLY)
+    assert await scalar(engine, "SELECT version_num FROM alembic_version") == "theirs"
+
+
+async def test_many_that_migrate_at_once_in_one_process_all_succeed(engine: AsyncEngine) -> None:
+    ran = await asyncio.gather(*(migrate(engine, OUTBOX_ONLY) for _ in range(5)))
+    assert sorted(ran) == [[], [], [], [], [FIRST]]
+
+
+@pytest.mark.servers
+def test_machines_that_migrate_at_once_all_succeed(empty_postgres_url: str) -> None:
+    environment = environment_with(DATABASE_URL=empty_postgres_url)
+    machines = [
+        Popen((*COMMAND, "migrate"), cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE, text=True)
+        for _ in range(3)
+    ]
+    outputs = [machine.communicate(timeout=60) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0, 0], outputs
+    assert sum("outbox_0001" in out for out, _ in outputs) == 1
+
+
+async def test_a_table_held_by_somebody_stops_it_in_time_with_a_sentence(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrator, "TABLE_LOCK_SECONDS_MAX", 0.05)
+    await migrate(engine, OUTBOX_ONLY)
+    before = await catalog(engine)
+    async with engine.begin() as reader:
+        await reader.execute(text("SELECT count(*) FROM outbox_events"))
+        with pytest.raises(MigrationBlocked, match=r"gave up waiting .* changed nothing: run it again"):
+            await downgrade(engine, "outbox@base", OUTBOX_ONLY)
+    assert await catalog(engine) == before
+
+
+async def test_another_migration_that_does_not_end_stops_it_in_time(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrator, "TURN_SECONDS_MAX", 0.05)
+    async with engine.begin() as other:
+        await other.execute(text(f"SELECT pg_advisory_xact_lock({migrator.ADVISORY_LOCK})"))
+        with pytest.raises(MigrationBlocked):
+            await migrate(engine, OUTBOX_ONLY)
+
+
+async def test_a_newer_database_is_told_apart_from_an_older_one(engine: AsyncEngine) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+    await execute(engine, "UPDATE outbox_alembic_version SET version_num = 'outbox_9999'")
+    for attempt in (migrate, pending):
+        with pytest.raises(MigrationUnknown, match=r"outbox_9999.*install the version of the code"):
+            await attempt(engine, OUTBOX_ONLY)
+
+
+@pytest.mark.parametrize("target", ["base", "outbox", "nobody@base", "outbox@nowhere", "outbox@-9"])
+async def test_a_way_down_that_is_none_is_a_sentence(engine: AsyncEngine, target: str) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+    with pytest.raises(MigrationUnknown):
+        await downgrade(engine, target, OUTBOX_ONLY)
+
+
+async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrator, "POSTGRES_VERSION_MIN", 99)
+    with pytest.raises(
+        ServerTooOld, match=r"the server is PostgreSQL \d+; the oldest supported is 99: upgrade it"
+    ):
+        await migrate(engine, OUTBOX_ONLY)
+    assert await catalog(engine) == []
+
+
+# --- what the table promises --------------------------------------------------------------------------
+
+
+INSERT = """
+INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id,
+                           aggregate_version, payload, occurred_at, status)
+VALUES ({id}, 'Happened', 1, 'account', {aggregate}, 1, '{{}}', now(), '{status}')
+"""
+SOME_ID = "'00000000-0000-7000-8000-000000000001'"
+
+
+@pytest.mark.parametrize("status", EVENT_STATES)
+async def test_every_state_can_be_stored_and_only_one_is_delivered(engine: AsyncEngine, status: str) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status=status))
+    await execute(engine, "UPDATE outbox_events SET processed_at = now()")
+    assert await scalar(engine, "SELECT delivered FROM outbox") is (status == "delivered")
+    assert await scalar(engine, "SELECT delivered_at IS NOT NULL FROM outbox") is (status == "delivered")
+
+
+@pytest.mark.parametrize(
+    ("constraint", "second"),
+    [
+        (EVENT_ID_KEY, {"id": SOME_ID, "aggregate": "gen_random_uuid()", "status": "pending"}),
+        (AGGREGATE_STREAM_KEY, {"id": "gen_random_uuid()", "aggregate": SOME_ID, "status": "pending"}),
+        (
+            "outbox_events_status_check",
+            {"id": "gen_random_uuid()", "aggregate": "gen_random_uuid()", "status": "x"},
+        ),
+    ],
+)
+async def test_each_rule_is_known_by_its_name(
+    engine: AsyncEngine, constraint: str, second: dict[str, str]
+) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="pending"))
+    with pytest.raises(IntegrityError, match=constraint):
+        await execute(engine, INSERT.format(**second))
+
+
+# --- the contexts' branches ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An application with one context that has one migration; its name is new to Python."""
+    home = tmp_path / f"application_{tmp_path.name}"
+    for folder in (home / "contexts" / "shop", home / "migrations" / "shop"):
+        folder.mkdir(parents=True)
+    for package in (home, home / "contexts", home / "contexts" / "shop"):
+        (package / "__init__.py").touch()
+    write_revision(home, "shop", "op.execute('CREATE TABLE shops (id uuid PRIMARY KEY)')")
+    monkeypatch.syspath_prepend(tmp_path)
+    return home
+
+
+def write_revision(home: Path, context: str, upgrade: str) -> None:
+    (home / "migrations" / context / "0001_first.py").write_text(
+        f'"""The first."""\nfrom alembic import op\nrevision, down_revision = "{context}_0001", None\n'
+        f"def upgrade():\n    {upgrade}\ndef downgrade():\n    op.execute('DROP TABLE shops')\n"
+    )
+
+
+def settings_of(home: Path, *contexts: str) -> Settings:
+    return Settings(
+        outbox_schema="events", contexts=tuple(f"{home.name}.contexts.{name}" for name in contexts)
+    )
+
+
+async def test_each_context_migrates_in_a_branch_of_its_own(engine: AsyncEngine, application: Path) -> None:
+    settings = settings_of(application, "shop")
+    assert await migrate(engine, settings) == [FIRST, Step("shop", "shop_0001", "The first.")]
+    assert await scalar(engine, "SELECT version_num FROM public.shop_alembic_version") == "shop_0001"
+    assert await scalar(engine, "SELECT to_regclass('public.shops')::text") == "shops"
+    assert await downgrade(engine, "shop@base", settings) == [Step("shop", "shop_0001", "The first.")]
+    assert await pending(engine, settings) == [Step("shop", "shop_0001", "The first.")]
+
+
+async def test_a_machine_without_the_context_migrates_all_the_same(
+    engine: AsyncEngine, application: Path
+) -> None:
+    await migrate(engine, settings_of(application, "shop"))
+    assert await migrate(engine, settings_of(application)) == []
+
+
+async def test_a_migration_that_fails_leaves_nothing_of_itself(
+    engine: AsyncEngine, application: Path
+) -> None:
+    write_revision(application, "shop", "op.execute('CREATE TABLE shops (id uuid)'); 1 / 0")
+    with pytest.raises(ZeroDivisionError):
+        await migrate(engine, settings_of(application, "shop"))
+    assert await scalar(engine, "SELECT to_regclass('public.shops')") is None
+    assert await pending(engine, settings_of(application, "shop")) == [
+        Step("shop", "shop_0001", "The first.")
+    ]
+
+
+def test_a_context_named_like_another_branch_is_refused(application: Path) -> None:
+    for folder in (application / "contexts" / "outbox", application / "migrations" / "outbox"):
+        folder.mkdir()
+    (application / "contexts" / "outbox" / "__init__.py").touch()
+    with pytest.raises(BadContext, match="'outbox' is the name of another branch: rename it"):
+        migration_sql(settings_of(application, "outbox"))
+
+
+def test_the_command_finds_the_contexts_of_its_folder(application: Path, empty_postgres_url: str) -> None:
+    result = outbox("migrate", folder=application, DATABASE_URL=empty_postgres_url)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "outbox\toutbox_0001\tThe table of events and the view for its readers.",
+        "shop\tshop_0001\tThe first.",
+        "2 migrations applied",
+    ]
+    again = outbox("migrate", "--json", folder=application, DATABASE_URL=empty_postgres_url)
+    assert again.stdout.split() == ["{", '"applied":', "[]", "}"]
+    down = outbox("migrate", "--down", "shop@base", folder=application, DATABASE_URL=empty_postgres_url)
+    assert down.stdout.splitlines()[-1] == "1 migration undone"

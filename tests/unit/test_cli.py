@@ -1,0 +1,174 @@
+"""The `outbox` command before it meets a database: help, version, mistakes (O1)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from infrastructure.cli import main
+from infrastructure.cli.command_line import COMMANDS
+from infrastructure.cli.command_line import outbox as outbox_group
+from infrastructure.cli.output import print_rows
+from tests.commands import ROOT, environment_with, failed_in_one_sentence, outbox
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr()
+    return ended.value.code, printed.out, printed.err
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DATABASE_URL", "OUTBOX_SCHEMA", "OUTBOX_CONTEXTS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_help_names_every_command_with_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name} " in out
+        assert summary.split()[0] in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_json(name: str) -> None:
+    command = outbox_group.get_command(click.Context(outbox_group), name)
+    assert command is not None
+    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+        assert each.help
+        assert "--json" in {option for parameter in each.params for option in parameter.opts}
+
+
+def test_help_loads_neither_the_database_nor_the_kernel() -> None:
+    script = (
+        "import sys, infrastructure.cli\n"
+        "try: infrastructure.cli.main(['--help'])\n"
+        "except SystemExit:\n"
+        "    print(*{'sqlalchemy', 'asyncpg', 'kernel', 'rich'} & {*sys.modules}, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment_with(), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.split() == []
+
+
+def test_without_a_command_it_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys)
+    assert code == 2
+    assert "Usage: outbox" in err
+
+
+def test_version_names_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--version")
+    assert code == 0
+    assert out.startswith("outbox-kernel")
+
+
+@pytest.mark.parametrize(
+    "mistake", [["nonsense"], ["migrate", "--nonsense"], ["migrate", "--sql", "--down", "x@y"]]
+)
+def test_a_mistyped_line_is_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], mistake: list[str]
+) -> None:
+    code, out, err = run(capsys, *mistake)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_errors_are_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "migrate", "--json")
+    assert (code, out) == (1, "")
+    error = json.loads(err)
+    assert error["kind"] == "BadSetting"
+    assert error["error"].startswith("DATABASE_URL is not set")
+
+
+def test_the_script_needs_no_database(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "migrate", "--sql")
+    assert code == 0
+    assert "CREATE TABLE outbox_events" in out
+    assert out.rstrip().endswith("COMMIT;")
+
+
+def test_the_script_comes_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "migrate", "--sql", "--json")
+    assert "CREATE TABLE outbox_events" in json.loads(out)["sql"]
+
+
+def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "broken", ("infrastructure.cli.absent:command", "Broken."))
+    with pytest.raises(ModuleNotFoundError):
+        main(["broken"])
+
+
+def test_a_bad_setting_is_one_sentence_from_the_command_itself() -> None:
+    sentence = failed_in_one_sentence(outbox("migrate", OUTBOX_SCHEMA="Not-This"))
+    assert sentence.startswith("OUTBOX_SCHEMA is 'Not-This'")
+
+
+def test_a_context_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    result = outbox("migrate", "--sql", folder=tmp_path, OUTBOX_CONTEXTS="contexts.absent")
+    assert failed_in_one_sentence(result).startswith(
+        f"context 'contexts.absent' is not found from {tmp_path}"
+    )
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m infrastructure.cli migrate --sql | true"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=environment_with(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
+def test_a_foreign_kernel_that_hides_ours_is_named(tmp_path: Path) -> None:
+    foreign = tmp_path / "kernel"
+    foreign.mkdir()
+    (foreign / "__init__.py").write_text("raise RuntimeError('imported')")
+    result = outbox("migrate", "--sql", PYTHONPATH=f"{tmp_path}:{ROOT}", folder=tmp_path)
+    sentence = failed_in_one_sentence(result)
+    assert f"the package `kernel` that Python finds is {foreign}" in sentence
+    assert "rename yours" in sentence
+
+
+def test_rows_are_a_table_at_a_terminal_and_plain_lines_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"branch": "outbox", "note": "[red]as it is[/]"},
+        {"branch": "accounts", "note": None},
+    ]
+    print_rows(rows)
+    assert capsys.readouterr().out == "outbox\t[red]as it is[/]\naccounts\t\n"
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_rows(rows)
+    table = capsys.readouterr().out
+    assert "branch" in table
+    assert "[red]as it is[/]" in table
+
+
+def test_an_interrupted_command_ends_with_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("infrastructure.cli.migrate.migration_sql", interrupt)
+    code, out, err = run(capsys, "migrate", "--sql")
+    assert (code, out) == (130, "")
+    assert err.strip() == "error: interrupted"

@@ -1,0 +1,65 @@
+"""The container: what it holds, and the sentence for a context that cannot be wired."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from lagom import Container
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+
+from infrastructure.container import build_container
+from infrastructure.errors import BadContext
+from infrastructure.settings import Settings
+
+URL = "postgresql://localhost/shop"
+
+
+@pytest.fixture
+def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A context of this test alone; its name is new, since Python keeps what it imported."""
+    folder = tmp_path / f"context_of_{abs(hash(request.node.name))}"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    return folder
+
+
+def build(package: Path) -> Container:
+    return build_container(Settings(database_url=URL, contexts=(package.name,)))
+
+
+def test_engine_and_sessions_are_made_once() -> None:
+    container = build_container(Settings(database_url=URL, contexts=()))
+    assert container[AsyncEngine] is container[AsyncEngine]
+    assert container[async_sessionmaker] is container[async_sessionmaker]
+    assert container[Settings].database_url == URL
+
+
+def test_each_context_registers_what_it_has(package: Path) -> None:
+    (package / "wiring.py").write_text("def register(container):\n    container[list] = lambda: [1]\n")
+    assert build(package)[list] == [1]
+
+
+def test_a_context_without_wiring_registers_nothing(package: Path) -> None:
+    assert build(package)[Settings].contexts == (package.name,)
+
+
+def test_a_context_that_does_not_import_is_named(package: Path) -> None:
+    (package / "wiring.py").write_text("import nowhere_to_be_found\n")
+    with pytest.raises(
+        BadContext, match=r"cannot be imported \(ModuleNotFoundError: .*nowhere.*: mend it"
+    ) as refused:
+        build(package)
+    assert refused.value.context == package.name
+
+
+def test_a_wiring_without_register_is_named(package: Path) -> None:
+    (package / "wiring.py").touch()
+    with pytest.raises(BadContext, match=r"has a wiring module without `register\(container\)`"):
+        build(package)
+
+
+def test_a_context_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadContext, match=r"context 'contexts_of_nobody\.at_all' is not found from"):
+        build_container(Settings(database_url=URL, contexts=("contexts_of_nobody.at_all",)))

@@ -1,0 +1,104 @@
+"""Settings and the database's URL: what is read, and the sentence for what cannot be used (R15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from infrastructure.database.engine import create_engine
+from infrastructure.errors import BadSetting
+from infrastructure.settings import Settings, masked
+
+
+def test_a_bare_environment_gives_the_defaults() -> None:
+    assert Settings.from_environment({}) == Settings(database_url=None, outbox_schema=None, contexts=None)
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    empty = {"DATABASE_URL": " ", "OUTBOX_SCHEMA": "", "OUTBOX_CONTEXTS": " , "}
+    assert Settings.from_environment(empty) == Settings()
+
+
+def test_the_environment_is_read() -> None:
+    settings = Settings.from_environment(
+        {
+            "DATABASE_URL": "postgresql://localhost/shop",
+            "OUTBOX_SCHEMA": "events",
+            "OUTBOX_CONTEXTS": "contexts.accounts, shop.contexts.orders",
+        }
+    )
+    assert settings.required_database_url == "postgresql://localhost/shop"
+    assert settings.outbox_schema == "events"
+    assert settings.contexts == ("contexts.accounts", "shop.contexts.orders")
+
+
+@pytest.mark.parametrize(
+    "schema", ["Events", "1st", "out-box", "pg_outbox", "a b", 'x"; DROP', "e" * 64, "é"]
+)
+def test_a_schema_that_needs_quotes_is_refused_by_name(schema: str) -> None:
+    with pytest.raises(BadSetting, match=r"^OUTBOX_SCHEMA is .* write lower-case letters") as refused:
+        Settings.from_environment({"OUTBOX_SCHEMA": schema})
+    assert refused.value.name == "OUTBOX_SCHEMA"
+
+
+def test_a_context_that_is_no_package_is_refused_by_name() -> None:
+    with pytest.raises(
+        BadSetting, match="OUTBOX_CONTEXTS names 'contexts/accounts', which is no Python package"
+    ):
+        Settings.from_environment({"OUTBOX_CONTEXTS": "contexts.messaging,contexts/accounts"})
+
+
+def test_a_missing_url_is_asked_for_with_its_form() -> None:
+    with pytest.raises(
+        BadSetting, match="DATABASE_URL is not set: write postgresql://user:password@host:5432/"
+    ):
+        Settings().required_database_url  # noqa: B018 - a property that raises
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:s3cret@host/db",
+        "postgresql://bob:s3cret/with@and:more@host/db",
+        "postgresql://host/db?user=bob&password=s3cret&sslmode=require",
+        "postgresql://:s3cret@host/db",
+    ],
+)
+def test_no_password_is_shown(url: str) -> None:
+    assert "s3cret" not in repr(Settings(database_url=url))
+    assert "s3cret" not in (masked(url) or "")
+    assert "host/db" in (masked(url) or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgres://u:p@h:1/d", "postgresql+asyncpg://u:***@h:1/d"),
+        ("postgresql://u:p@h/d?sslmode=require", "postgresql+asyncpg://u:***@h/d"),
+        ("postgresql+asyncpg://h/d", "postgresql+asyncpg://h/d"),
+        ("postgresql:///d?host=/run/pg", "postgresql+asyncpg:///d?host=%2Frun%2Fpg"),
+        ("postgresql://h/d?pgbouncer=true", "postgresql+asyncpg://h/d"),
+    ],
+)
+def test_the_forms_of_libpq_are_accepted(url: str, shown: str) -> None:
+    assert str(create_engine(url).url) == shown
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "sqlite", "postgresql+psycopg", "postgresql+psycopg2"])
+def test_another_driver_is_refused_with_what_to_write(scheme: str) -> None:
+    with pytest.raises(
+        BadSetting, match=r"^DATABASE_URL begins with \S+://, but .*: write postgresql://"
+    ) as refused:
+        create_engine(f"{scheme}://bob:s3cret@host/db")
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost", "host=localhost dbname=x", "postgresql://bob:s3cret:5432@h:p/db"]
+)
+def test_what_is_no_url_is_refused_without_being_quoted(url: str) -> None:
+    with pytest.raises(
+        BadSetting, match=r"^DATABASE_URL is no URL of a PostgreSQL database: write"
+    ) as refused:
+        create_engine(url)
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
