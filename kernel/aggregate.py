@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform, overload
 from uuid import UUID
 
 import attrs
 
 from kernel import catalogue
 from kernel.errors import AggregateHasNoId, DefinitionError, StaleAggregate, VersionMoved
-from kernel.events import DomainEvent, stamp_event
-from kernel.wire.types import is_value_object, value_field
+from kernel.events import DomainEvent, refuse_recorded, stamp_event
+from kernel.wire.types import fields_of, is_subclass, is_value_object, value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 A = TypeVar("A", bound="AggregateRoot")
+T = TypeVar("T")
 M = TypeVar("M", bound="Callable[..., None]")
 
 _APPLIED_EVENTS = "__applied_events__"
@@ -60,7 +61,9 @@ class AggregateRoot(_Identified):
         version = self._loaded_version()
         catalogue.event_type_of(type(event))
         aggregate_type = catalogue.aggregate_type_of(type(self))
-        self._apply(event)
+        if self._appliers:
+            refuse_recorded(event)
+            self._apply(event)
         stamp_event(event, aggregate_type, _identity(self), version + 1)
         log = self._recorded_log()
         while log and _number(log[-1]) > version:
@@ -76,7 +79,7 @@ class AggregateRoot(_Identified):
         return tuple(event for event in self._recorded_log() if collected < _number(event) <= version)
 
     def collect_events(self) -> tuple[DomainEvent, ...]:
-        """Return the recorded events and clear them; capture, where it is installed, still writes each once."""
+        """Return the recorded events and clear them; capture, if installed, still writes each once."""
         events = self.recorded_events
         self.__dict__["_collected_up_to"] = self.__dict__.get("version", 0)
         return events
@@ -91,13 +94,13 @@ class AggregateRoot(_Identified):
                     f"{cls.__name__} cannot be replayed: event {number} in the list is number "
                     f"{event.aggregate_version} of its stream; give all of them, in order"
                 )
-            instance._apply(event, must=True)
+            instance._apply(event)
             instance.version = number
         return instance
 
     def __getattr__(self, name: str) -> Any:
         """Explain a missing field: the state was taken away by a rollback, and has to be loaded again."""
-        if any(field.name == name for field in attrs.fields(type(self))):
+        if any(field.name == name for field in fields_of(type(self))):
             raise stale(self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -112,7 +115,7 @@ class AggregateRoot(_Identified):
     @classmethod
     def _blank(cls) -> Self:
         """Make an instance with its defaults, to be filled by replay; a mapper may replace this."""
-        instance = cls.__new__(cls)
+        instance = new_instance(cls)
         fill_defaults(instance)
         return instance
 
@@ -121,8 +124,8 @@ class AggregateRoot(_Identified):
         events = [event for event in self._recorded_log() if row_version < _number(event) <= version]
         if len(events) != version - row_version:
             raise VersionMoved(
-                f"{self!r} moved from version {row_version} to {version} with {len(events)} recorded event(s); "
-                "only record() may raise the version, and merge() carries no events"
+                f"{self!r} moved from version {row_version} to {version} with {len(events)} recorded "
+                "event(s); only record() may raise the version, and merge() carries no events"
             )
         return events
 
@@ -146,15 +149,22 @@ class AggregateRoot(_Identified):
             raise stale(self)
         return int(version)
 
-    def _apply(self, event: DomainEvent, *, must: bool = False) -> None:
+    def _apply(self, event: DomainEvent) -> None:
         applier = self._appliers.get(type(event))
-        if applier is not None:
-            applier(self, event)
-        elif self._appliers or must:
+        if applier is None:
             raise DefinitionError(
                 f"{type(self).__name__} has no @applies method for {type(event).__name__}; "
                 "an aggregate that lives by its events needs one for each"
             )
+        applier(self, event)
+
+
+def new_instance(cls: type[T]) -> T:
+    """Make an empty instance, past the constructor."""
+    # A mapped class keeps a state beside each instance, which its mapper's manager makes; without it the
+    # instance could not be written to. It is a class's own: a subclass that is not mapped has none.
+    manager: Any = vars(cls).get("_sa_class_manager")
+    return cls.__new__(cls) if manager is None else cast("T", manager.new_instance())
 
 
 def stale(instance: object) -> StaleAggregate:
@@ -166,7 +176,7 @@ def stale(instance: object) -> StaleAggregate:
 
 def fill_defaults(instance: AggregateRoot) -> None:
     """Give a blank instance the defaults that its constructor would have given it."""
-    for field in attrs.fields(type(instance)):
+    for field in fields_of(type(instance)):
         if isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]  # Factory is a class at run time
             factory: Any = field.default
             setattr(
@@ -209,12 +219,12 @@ def aggregate(definition: type[A] | str | None = None, /) -> type[A] | Callable[
     """Make a class an aggregate: `@aggregate`, or `@aggregate("group_message")` for a stable wire name."""
 
     def define(cls: type[A]) -> type[A]:
-        if not (isinstance(cls, type) and issubclass(cls, AggregateRoot)):
+        if not is_subclass(cls, AggregateRoot):
             raise DefinitionError(
                 f"@aggregate stands on a class derived from AggregateRoot, and {cls!r} is none"
             )
         defined = _define(cls)
-        if "id" not in {field.name for field in attrs.fields(defined)}:
+        if "id" not in {field.name for field in fields_of(defined)}:
             raise DefinitionError(
                 f"aggregate {cls.__name__} declares no id; add the field `id: UUID`, or a value object of one"
             )

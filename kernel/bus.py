@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kernel import catalogue
 from kernel.aggregate import AggregateRoot, uuid_of
@@ -12,6 +11,7 @@ from kernel.events import DomainEvent, stamp_event
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
 
 class EventBus:
@@ -27,9 +27,9 @@ class EventBus:
         aggregate_type: str | type[AggregateRoot] | None = None,
         aggregate_id: object = None,
     ) -> None:
-        """Collect an event; with an aggregate's type and id it is delivered in order with that aggregate's others."""
+        """Collect an event; one with an aggregate's type and id is delivered in order with its others."""
         catalogue.event_type_of(type(event))
-        stamp_event(event, *_stream(aggregate_type, aggregate_id), None)
+        stamp_event(event, *stream_of(aggregate_type, aggregate_id), None)
         self._keep(event)
 
     def collect(self) -> tuple[DomainEvent, ...]:
@@ -52,9 +52,10 @@ class EventBus:
         self._emitted.append(event)
 
 
-def _stream(
+def stream_of(
     aggregate_type: str | type[AggregateRoot] | None, aggregate_id: object
 ) -> tuple[str | None, UUID | None]:
+    """Return the wire name and UUID of an aggregate's stream, given together or not at all."""
     if aggregate_type is None and aggregate_id is None:
         return None, None
     uuid = uuid_of(aggregate_id)

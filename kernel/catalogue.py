@@ -81,8 +81,9 @@ def add_event(event_type: EventType) -> None:
     versions = definitions.event_by_name.setdefault(event_type.name, {})
     if taken := versions.get(event_type.version):
         raise DuplicateName(
-            f"event name {event_type.name!r} version {event_type.version} is claimed by {full_name(taken.cls)} "
-            f"and by {full_name(event_type.cls)}; give one of them another name or version"
+            f"event name {event_type.name!r} version {event_type.version} is claimed by "
+            f"{full_name(taken.cls)} and by {full_name(event_type.cls)}; "
+            "give one of them another name or version"
         )
     versions[event_type.version] = event_type
     definitions.event_by_class[event_type.cls] = event_type

@@ -6,7 +6,8 @@ import os
 import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ class Clock(Protocol):
         """Return a fresh identifier that sorts after all earlier ones."""
 
 
+C = TypeVar("C", bound=Clock)
+
+
 class SystemClock:
     """The machine's time and RFC 9562 version 7 identifiers."""
 
     def __init__(self) -> None:
         self._last_tick = 0
+        self._turn = Lock()
 
     def now(self) -> datetime:
         """Return the machine's time in UTC."""
@@ -37,8 +42,8 @@ class SystemClock:
         """Return a UUIDv7 that is greater than every earlier one of this process."""
         # Method 3 of RFC 9562: the 12 bits after the millisecond hold its fraction. A tick is a
         # 4096th of a millisecond; never repeating one keeps ids in order of creation.
-        tick = max(time.time_ns() * 4096 // 1_000_000, self._last_tick + 1)
-        self._last_tick = tick
+        with self._turn:
+            tick = self._last_tick = max(time.time_ns() * 4096 // 1_000_000, self._last_tick + 1)
         return uuid7_of(tick, int.from_bytes(os.urandom(8), "big"))
 
 
@@ -62,7 +67,7 @@ def new_id() -> UUID:
 
 
 @contextmanager
-def using_clock(clock: Clock) -> Iterator[Clock]:
+def using_clock(clock: C) -> Iterator[C]:
     """Let `clock` tell the time and give the ids in this process until the block ends; for tests."""
     global _clock  # noqa: PLW0603 - the one seam through which a test holds time still
     previous, _clock = _clock, clock

@@ -1,4 +1,4 @@
-"""What travels beside events: headers of the request (K10), and the delivery a handler is running for (K5)."""
+"""What travels beside events: the request's headers (K10), and the delivery a handler serves (K5)."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ def current_delivery() -> Delivery:
 def _checked(key: str, value: Any) -> Header:
     if key in RESERVED_FIELDS:
         raise InvalidContext(f"header {key!r} is a key of the envelope; choose another name")
+    _check_text(key, key)
     if isinstance(value, UUID):
         value = str(value)
     if value is not None and not isinstance(value, str | int | bool):
@@ -95,7 +96,7 @@ def _checked(key: str, value: Any) -> Header:
         raise InvalidContext(
             f"header 'traceparent' is {value!r}, which is no W3C trace context; leave it out"
         )
-    return value  # type: ignore[no-any-return]  # narrowed above
+    return value
 
 
 def _check_text(key: str, value: str) -> None:
@@ -103,7 +104,7 @@ def _check_text(key: str, value: str) -> None:
         raise InvalidContext(
             f"header {key!r} has {len(value):,} characters; {HEADER_CHARACTERS_MAX:,} are the limit"
         )
-    if "\0" in value or not value.isprintable():
+    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
         raise InvalidContext(
-            f"header {key!r} holds a character that cannot be stored or printed; clean it first"
+            f"header {key!r} holds a NUL or a lone surrogate, which cannot be stored; clean it first"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import kernel.wire.converter  # noqa: F401 - whoever seals pays for cattrs at start, not at a commit
 from kernel import catalogue
 from kernel.serialization import serialize_event
 

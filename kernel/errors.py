@@ -1,4 +1,4 @@
-"""Every error the kernel raises: a sentence that says what happened and what to do, its data as attributes."""
+"""Every error the kernel raises: a sentence that says what happened and what to do, data as attributes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class UncommittedEvents(KernelError):
 
 
 class ConcurrencyError(KernelError):
-    """Another transaction wrote the same aggregate first; nothing of this one is stored. Load again and retry."""
+    """Another transaction wrote the aggregate first; nothing of this one is stored. Load again and retry."""
 
     def __init__(
         self, sentence: str, *, aggregate_type: str | None = None, aggregate_id: UUID | None = None
@@ -99,7 +99,7 @@ class ConcurrencyError(KernelError):
 
 
 class AggregateIdTaken(ConcurrencyError):
-    """A new aggregate's id already has events: another writer created it, or it lived before and was deleted."""
+    """A new aggregate's id has events already: another writer made it, or it lived before and was deleted."""
 
 
 class UnitOfWorkNotOpen(KernelError):

@@ -11,7 +11,9 @@ import attrs
 
 from kernel import catalogue, clock
 from kernel.errors import AlreadyRecorded, DefinitionError
-from kernel.wire.types import check_round_trips
+from kernel.wire.checks import check_round_trips, resolve_annotations
+from kernel.wire.names import EVENT_VERSION, check_distinct, event_names
+from kernel.wire.types import fields_of, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +75,12 @@ def _frozen(cls: type[T]) -> type[T]:
 class DomainEvent:
     """Base of all domain events: something that happened, never changed afterwards."""
 
-    event_id: UUID = attrs.field(kw_only=True, factory=lambda: clock.new_id())
-    occurred_at: datetime = attrs.field(kw_only=True, factory=lambda: clock.now())
+    event_id: UUID = attrs.field(kw_only=True, factory=clock.new_id)
+    occurred_at: datetime = attrs.field(kw_only=True, factory=clock.now)
 
     @property
     def stamp(self) -> Stamp:
-        """Where this event stands; empty until it is recorded or emitted. Not compared, not in the payload."""
+        """Where this event stands; empty until it is recorded or emitted, not compared, not stored."""
         stamp: Stamp = self.__dict__.get("_stamp", _UNSTAMPED)
         return stamp
 
@@ -98,14 +100,19 @@ class DomainEvent:
         return self.stamp.aggregate_version
 
 
+def refuse_recorded(event: DomainEvent) -> None:
+    """Raise AlreadyRecorded if the event has its place already."""
+    if "_stamp" in event.__dict__:
+        raise AlreadyRecorded(
+            f"{type(event).__name__} {event.event_id} was recorded or emitted before; make a new event"
+        )
+
+
 def stamp_event(
     event: DomainEvent, aggregate_type: str | None, aggregate_id: UUID | None, aggregate_version: int | None
 ) -> None:
     """Write on an event, once, where it stands."""
-    if "_stamp" in event.__dict__:
-        raise AlreadyRecorded(
-            f"{type(event).__name__} {event.event_id} was recorded or emitted before; make a new event instead"
-        )
+    refuse_recorded(event)
     event.__dict__["_stamp"] = Stamp(aggregate_type, aggregate_id, aggregate_version, next(_sequence))
 
 
@@ -133,7 +140,7 @@ def event(
 
 
 def _define(cls: type[E], name: str, version: int, layout: Layout) -> type[E]:
-    if not (isinstance(cls, type) and issubclass(cls, DomainEvent)):
+    if not is_subclass(cls, DomainEvent):
         raise DefinitionError(f"@event stands on a class derived from DomainEvent, and {cls!r} is none")
     if version < 1:
         raise DefinitionError(f"event {name!r} has version {version}; versions count from 1")
@@ -141,22 +148,19 @@ def _define(cls: type[E], name: str, version: int, layout: Layout) -> type[E]:
         raise DefinitionError(f"event {name!r} has layout {layout!r}; choose 'snake' or 'camel'")
     catalogue.check_wire_name("event", name)
     defined = _frozen(cls)
-    _check_fields(defined, name)
+    _check_fields(defined, name, layout)
     catalogue.add_event(catalogue.EventType(name, version, layout, defined))
     return defined
 
 
-def _check_fields(cls: type[DomainEvent], name: str) -> None:
-    try:
-        attrs.resolve_types(cls)
-    except NameError as error:
-        raise DefinitionError(
-            f"event {name!r}: the annotation of a field cannot be resolved ({error}); "
-            "define that type above the event and import it at run time"
-        ) from error
-    for field in attrs.fields(cls):
+def _check_fields(cls: type[Any], name: str, layout: Layout) -> None:
+    resolve_annotations(cls, f"event {name!r}")
+    for field in fields_of(cls):
         if field.name in RESERVED_FIELDS or field.name.startswith("_"):
             raise DefinitionError(
-                f"event {name!r} has a field named {field.name!r}, which the envelope uses; choose another name"
+                f"event {name!r} has a field named {field.name!r}, which the envelope uses; "
+                "choose another name"
             )
         check_round_trips(field.type, f"event {name!r}, field {field.name!r}")
+    added = [EVENT_VERSION] if layout == "camel" else []
+    check_distinct([*added, *event_names(cls, layout).values()], f"event {name!r}")

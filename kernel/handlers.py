@@ -13,12 +13,10 @@ import attrs
 from kernel import catalogue
 from kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from kernel.events import DomainEvent
+from kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import ModuleType
-
-    from kernel.retry import RetrySchedule
 
 E_contra = TypeVar("E_contra", bound=DomainEvent, contravariant=True)
 H = TypeVar("H", bound=type)
@@ -108,11 +106,16 @@ def _check_options(registration: HandlerRegistration) -> None:
     catalogue.check_wire_name("handler", registration.name)
     if not 0 < registration.timeout_seconds < float("inf"):
         raise DefinitionError(
-            f"handler {registration.name!r} has timeout={registration.timeout_seconds!r}; give seconds above zero"
+            f"handler {registration.name!r} has timeout={registration.timeout_seconds!r}; "
+            "give seconds above zero"
         )
     if registration.on_dead not in ("park", "continue"):
         raise DefinitionError(
             f"handler {registration.name!r} has on_dead={registration.on_dead!r}; choose 'park' or 'continue'"
+        )
+    if registration.retry is not None and not isinstance(registration.retry, RetrySchedule):
+        raise DefinitionError(
+            f"handler {registration.name!r} has retry={registration.retry!r}; give a RetrySchedule"
         )
     if registration.renamed_from == registration.name:
         raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
@@ -121,12 +124,13 @@ def _check_options(registration: HandlerRegistration) -> None:
 def _default_name(cls: type) -> str:
     """Name a handler <context>.<ClassName>: the context is the package that has the `handlers` room."""
     parts = cls.__module__.split(".")
-    context = parts[parts.index("handlers") - 1] if "handlers" in parts[1:] else parts[-1]
+    context = parts[parts.index("handlers", 1) - 1] if "handlers" in parts[1:] else parts[-1]
     return f"{context}.{cls.__name__}"
 
 
 def _add(registration: HandlerRegistration) -> None:
     handlers = catalogue.definitions.handlers
+    _check_rename(registration)
     present = handlers.get(registration.name)
     if present is None:
         handlers[registration.name] = registration
@@ -145,6 +149,17 @@ def _add(registration: HandlerRegistration) -> None:
     handlers[registration.name] = attrs.evolve(present, events=tuple(events))
 
 
+def _check_rename(registration: HandlerRegistration) -> None:
+    """Refuse a name that another handler was renamed from: its deliveries belong to that one."""
+    for other in registered_handlers():
+        claimed = {other.name, other.renamed_from} & {registration.name, registration.renamed_from} - {None}
+        if other.name != registration.name and claimed:
+            raise DefinitionError(
+                f"handlers {other.name!r} and {registration.name!r} both claim the name {claimed.pop()!r}; "
+                "a name that a handler was renamed from belongs to that handler alone"
+            )
+
+
 def discover_handlers(contexts: Iterable[str]) -> tuple[HandlerRegistration, ...]:
     """Import the `handlers` module or package of each context package; report all that fail, by module."""
     failures: dict[str, BaseException] = {}
@@ -158,19 +173,20 @@ def discover_handlers(contexts: Iterable[str]) -> tuple[HandlerRegistration, ...
 def _import_handlers(context: str, failures: dict[str, BaseException]) -> None:
     name = f"{context}.handlers"
     try:
-        if importlib.util.find_spec(name) is None:
-            return
+        present = importlib.util.find_spec(name) is not None
+    except Exception as error:  # noqa: BLE001 - it imports the context, which may raise anything
+        failures[name] = error
+        return
+    if present:
+        _import_whole(name, failures)
+
+
+def _import_whole(name: str, failures: dict[str, BaseException]) -> None:
+    """Import a module and, if it is a package, all that is in it."""
+    try:
         module = importlib.import_module(name)
     except Exception as error:  # noqa: BLE001 - an import may raise anything; all of it is reported
         failures[name] = error
         return
-    for submodule in _submodules(module):
-        try:
-            importlib.import_module(submodule)
-        except Exception as error:  # noqa: BLE001 - as above
-            failures[submodule] = error
-
-
-def _submodules(module: ModuleType) -> list[str]:
-    found = pkgutil.walk_packages(getattr(module, "__path__", ()), prefix=f"{module.__name__}.")
-    return [each.name for each in found]
+    for inner in pkgutil.iter_modules(getattr(module, "__path__", ()), prefix=f"{name}."):
+        _import_whole(inner.name, failures)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
 from kernel import catalogue
 from kernel.errors import MalformedPayload
 from kernel.upcasting import lifted
-from kernel.wire import blame
-from kernel.wire.converter import event_in, event_out
 
 if TYPE_CHECKING:
-    from kernel.catalogue import Payload
+    from collections.abc import Callable
+
+    from kernel.catalogue import EventType, Payload
     from kernel.events import DomainEvent
 
 # C7. jsonb takes 255 MiB; a payload near that is a file in the wrong place, and it costs every reader.
@@ -25,11 +26,15 @@ def serialize_event(event: DomainEvent) -> str:
     """Return the event's payload as JSON text, or raise UnserializableEvent naming event and field."""
     event_type = catalogue.event_type_of(type(event))
     try:
-        text = _encode(event_out(event_type)(event))
+        text = _encode(_out(event_type)(event))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        from kernel.wire import blame  # noqa: PLC0415 - as below
+
         blame.unserializable(event_type, event, _encode, error)
     # A character takes up to four bytes, so only a text over a quarter of the limit needs counting.
     if len(text) * 4 > PAYLOAD_BYTES_MAX and len(text.encode()) > PAYLOAD_BYTES_MAX:
+        from kernel.wire import blame  # noqa: PLC0415 - as below
+
         blame.oversized(event_type, event, _encode, PAYLOAD_BYTES_MAX)
     return text
 
@@ -40,10 +45,28 @@ def deserialize_event(event_type: str, payload: str | Payload, version: int | No
     stored = newest.version if version is None else version
     body = lifted(newest, _parse(event_type, payload), stored)
     try:
-        event: DomainEvent = event_in(newest)(body, newest.cls)
-    except Exception as error:
-        raise MalformedPayload(blame.misfit(newest, body, error)) from error
-    return event
+        return _in(newest)(body, newest.cls)
+    except Exception as error:  # noqa: BLE001 - all of it is raised again, as a sentence
+        from kernel.wire import blame  # noqa: PLC0415 - as below
+
+        blame.misfit(newest, body, error)
+
+
+# cattrs is half of the kernel's import time; who only defines events and records them does without.
+
+
+@cache
+def _out(event_type: EventType) -> Callable[[DomainEvent], Payload]:
+    from kernel.wire.converter import event_out  # noqa: PLC0415 - as said above
+
+    return event_out(event_type)
+
+
+@cache
+def _in(event_type: EventType) -> Callable[[Payload, type[DomainEvent]], DomainEvent]:
+    from kernel.wire.converter import event_in  # noqa: PLC0415 - as said above
+
+    return event_in(event_type)
 
 
 def _parse(event_type: str, payload: str | Payload) -> Payload:
@@ -51,7 +74,7 @@ def _parse(event_type: str, payload: str | Payload) -> Payload:
         return payload
     try:
         body = json.loads(payload, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise MalformedPayload(f"the stored payload of event {event_type!r} is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise MalformedPayload(

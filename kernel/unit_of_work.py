@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import random
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar, overload
@@ -92,10 +91,17 @@ def retry_on_conflict(
                 try:
                     return await function(*args, **kwargs)
                 except ConcurrencyError:
-                    # A random pause parts writers that would otherwise collide in step again.
-                    await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**failures * random.random())  # noqa: S311 - no secret
+                    await _pause(_FIRST_PAUSE_SECONDS * 2**failures)
             return await function(*args, **kwargs)
 
         return attempt
 
     return wrap if use_case is None else wrap(use_case)
+
+
+async def _pause(seconds_max: float) -> None:
+    # A fifth of the kernel's import time, and only a conflict needs it.
+    import asyncio  # noqa: PLC0415
+
+    # A random pause parts writers that would otherwise collide in step again.
+    await asyncio.sleep(seconds_max * random.random())  # noqa: S311 - no secret

@@ -6,7 +6,13 @@ import copy
 from typing import TYPE_CHECKING
 
 from kernel import catalogue
-from kernel.errors import DefinitionError, DuplicateName, MissingUpcaster, UnknownEventVersion
+from kernel.errors import (
+    DefinitionError,
+    DuplicateName,
+    MalformedPayload,
+    MissingUpcaster,
+    UnknownEventVersion,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +43,7 @@ def upcasts(
 
 
 def check_upcasters() -> None:
-    """Raise MissingUpcaster unless every version below the newest of each event can be lifted; for start-up."""
+    """Raise MissingUpcaster unless every older version of each event can be lifted; for start-up."""
     for name, versions in catalogue.definitions.event_by_name.items():
         known = {start for other, start in catalogue.definitions.upcasters if other == name}
         oldest = min(known | versions.keys())
@@ -47,7 +53,8 @@ def check_upcasters() -> None:
     for name, start in catalogue.definitions.upcasters:
         if start >= max(catalogue.definitions.event_by_name.get(name, {0: None})):
             raise MissingUpcaster(
-                f"an upcaster lifts event {name!r} from version {start}, but no class of a later version is defined"
+                f"an upcaster lifts event {name!r} from version {start}, but no class of a later version "
+                "is defined"
             )
 
 
@@ -72,5 +79,16 @@ def lifted(newest: EventType, body: Payload, stored: int) -> Payload:
         lift = catalogue.definitions.upcasters.get((newest.name, step))
         if lift is None:
             raise _missing(newest.name, step)
-        body = lift(body)
+        body = _step(lift, newest.name, step, body)
     return body
+
+
+def _step(lift: Callable[[Payload], Payload], name: str, step: int, body: Payload) -> Payload:
+    where = f"{catalogue.full_name(lift)}, which lifts event {name!r} from version {step},"
+    try:
+        result = lift(body)
+    except Exception as error:
+        raise MalformedPayload(f"{where} failed on a payload: {type(error).__name__}: {error}") from error
+    if not isinstance(result, dict):
+        raise MalformedPayload(f"{where} returned {type(result).__name__}; return the lifted payload")
+    return result

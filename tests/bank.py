@@ -43,8 +43,9 @@ def fresh_bank(server: servers.Server) -> Iterator[str]:
 
 
 def engine_of(url: str) -> AsyncEngine:
-    """An engine for tests: nothing outlives the run, so no commit needs to wait for the disk."""
-    return create_engine(url, connect_args={"server_settings": {"synchronous_commit": "off"}})
+    """An engine for tests: no commit waits for the disk, which nothing outlives, and no lock hangs the run."""
+    options = {"synchronous_commit": "off", "lock_timeout": "10s"}
+    return create_engine(url, connect_args={"server_settings": options})
 
 
 async def empty_bank(engine: AsyncEngine) -> None:

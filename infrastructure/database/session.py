@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def session_factory(engine: AsyncEngine, *, schema: str | None = None) -> async_sessionmaker[AsyncSession]:
-    """Return the maker of captured sessions on an engine; `schema` is the outbox's, as in `install_capture`."""
-    # A committed aggregate stays readable: an expired attribute would need a query that async code cannot send.
+    """Return the maker of captured sessions on an engine; `schema` as in `install_capture`."""
+    # A committed aggregate stays readable: to load an expired attribute is what async code cannot do unasked.
     return install_capture(async_sessionmaker(engine, expire_on_commit=False), schema=schema)

@@ -16,7 +16,7 @@ from sqlalchemy.orm import attributes, object_mapper
 
 from infrastructure.outbox.capture_state import forget_state_of, state_of
 from infrastructure.outbox.emitted import take_out, waiting_in
-from infrastructure.outbox.statements import insert_events
+from infrastructure.outbox.statements import insert_event, insert_events
 from kernel.aggregate import AggregateRoot, stale
 from kernel.bus import in_order
 from kernel.context import current_headers
@@ -31,25 +31,23 @@ if TYPE_CHECKING:
 
     from kernel.events import DomainEvent
 
+
 @attrs.frozen
 class Capture:
     """The listeners of one session class, and the schema into which they write."""
 
     schema: str | None = None
 
-    def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:  # noqa: ANN401
+    def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
-        state = state_of(session)
-        state.in_flush.clear()
         carriers = waiting_in(session)
         moves = list(_moves(session))
         events = [carrier.event for carrier in carriers]
         for aggregate, row_version, version in moves:
             events += aggregate._events_between(row_version, version)
         self._write(session, events, [aggregate for aggregate, _, _ in moves])
-        # Only now: a refused event must stay in the session, or the next commit would store all but it.
         take_out(session, carriers)
-        state.in_flush.update((aggregate, version) for aggregate, _, version in moves)
+        state_of(session).in_flush.update((aggregate, version) for aggregate, _, version in moves)
 
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
         """Write what other listeners recorded after ours, once it is known to be in the stored row."""
@@ -67,14 +65,23 @@ class Capture:
         state.late.clear()
         state.settled = True
 
-    def _write(self, session: Session, events: Sequence[DomainEvent], aggregates: Sequence[AggregateRoot]) -> None:
+    def write_late(self, session: Session) -> None:
+        """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
+        self._write(session, state_of(session).late, [])
+
+    def _write(
+        self, session: Session, events: Sequence[DomainEvent], aggregates: Sequence[AggregateRoot]
+    ) -> None:
         if not events:
             return
         envelopes = [seal(event) for event in in_order(events)]
-        columns = [list(column) for column in zip(*envelopes, strict=True)]
         headers = json.dumps(dict(current_headers()), ensure_ascii=False)
         connection = _connection(session, aggregates)
-        connection.exec_driver_sql(insert_events(self.schema), (*columns, headers))
+        if len(envelopes) == 1:
+            connection.exec_driver_sql(insert_event(self.schema), (*envelopes[0], headers))
+        else:
+            columns = [list(column) for column in zip(*envelopes, strict=True)]
+            connection.exec_driver_sql(insert_events(self.schema), (*columns, headers))
 
 
 def _connection(session: Session, aggregates: Sequence[AggregateRoot]) -> Connection:
@@ -101,7 +108,7 @@ def after_commit(session: Session) -> None:
             aggregate._forget_events(up_to=version)
 
 
-def after_transaction_end(session: Session, transaction: Any) -> None:  # noqa: ANN401 - SessionTransaction
+def after_transaction_end(session: Session, transaction: Any) -> None:
     """Begin anew when the outermost transaction has ended, either way."""
     if transaction.parent is None:
         forget_state_of(session)
@@ -130,7 +137,9 @@ def version_change(aggregate: AggregateRoot) -> tuple[int, int] | None:
     if not added:
         return None
     if not deleted:
-        raise VersionMoved(f"the version of {aggregate!r} was set without being loaded; only record() may raise it")
+        raise VersionMoved(
+            f"the version of {aggregate!r} was set without being loaded; only record() may raise it"
+        )
     return deleted[0], added[0]
 
 

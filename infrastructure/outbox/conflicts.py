@@ -38,7 +38,11 @@ def conflicts_translated() -> Iterator[None]:
 def as_conflict(error: BaseException) -> ConcurrencyError | None:
     """Return the ConcurrencyError that a database error amounts to, or None."""
     if isinstance(error, StaleDataError):
-        return ConcurrencyError(f"another transaction wrote this aggregate first: {error}; load it again and retry")
+        table = re.search(r"table '([^']+)'", str(error))
+        return ConcurrencyError(
+            f"another transaction changed or deleted a row of {table[1] if table else 'an aggregate'} first; "
+            "nothing was stored, load it again and retry"
+        )
     state = sqlstate(error)
     if state in _LOST_RACES:
         return ConcurrencyError(f"{_LOST_RACES[state]}; nothing was stored, load again and retry")

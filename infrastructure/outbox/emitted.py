@@ -33,7 +33,9 @@ class Emitted:
 
 
 # A mapper needs a table; no row is ever written through it, because capture takes every carrier out.
-registry().map_imperatively(Emitted, Table("outbox_emitted", MetaData(), Column("event_id", Uuid, primary_key=True)))
+registry().map_imperatively(
+    Emitted, Table("outbox_emitted", MetaData(), Column("event_id", Uuid, primary_key=True))
+)
 
 
 def waiting_in(session: Session) -> list[Emitted]:
@@ -80,4 +82,3 @@ class SessionBus(EventBus):
 
     def _waiting(self) -> list[Emitted]:
         return sorted(waiting_in(self._session), key=lambda carrier: carrier.event.stamp.sequence)
-

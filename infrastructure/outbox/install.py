@@ -12,6 +12,7 @@ from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.capture import Capture, after_commit, after_transaction_end
 from infrastructure.outbox.instrument import instrument_aggregates
 from infrastructure.outbox.session import CapturedSession
+from infrastructure.outbox.transaction import after_transaction_create
 from infrastructure.settings import Settings
 
 Target = TypeVar("Target")
@@ -47,16 +48,14 @@ def install_capture(target: Target, *, schema: str | None = None) -> Target:
     return target
 
 
-def _is_own_class(target: Any, library_class: type) -> bool:  # noqa: ANN401 - whatever a caller hands in
+def _is_own_class(target: Any, library_class: type) -> bool:
     return isinstance(target, type) and issubclass(target, library_class) and target is not library_class
 
 
 def _capture_async_maker(maker: async_sessionmaker[Any], schema: str | None) -> None:
-    chosen = maker.kw.get("sync_session_class")
-    if chosen is not None:
-        maker.kw["sync_session_class"] = _captured(chosen, schema)
-    else:
-        maker.class_.sync_session_class = _captured(maker.class_.sync_session_class, schema)
+    # In its own arguments: the class that it makes may be AsyncSession, which serves the whole process.
+    chosen = maker.kw.get("sync_session_class") or maker.class_.sync_session_class
+    maker.kw["sync_session_class"] = _captured(chosen, schema)
 
 
 def _captured(cls: type[Session], schema: str | None) -> type[Session]:
@@ -92,4 +91,5 @@ def _listen(cls: type[Session], schema: str | None) -> None:
     event.listen(cls, "before_flush", capture.before_flush)
     event.listen(cls, "after_flush", capture.after_flush)
     event.listen(cls, "after_commit", after_commit)
+    event.listen(cls, "after_transaction_create", after_transaction_create)
     event.listen(cls, "after_transaction_end", after_transaction_end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Integer, event
+from sqlalchemy import Integer, event, inspect
 from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.orm import Mapper, attributes, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
@@ -29,9 +29,9 @@ def instrument_aggregates() -> None:
     if not event.contains(Mapper, "mapper_configured", _on_configured):
         event.listen(Mapper, "mapper_configured", _on_configured)
     for cls in _subclasses(AggregateRoot):
-        manager = attributes.manager_of_class(cls)
-        if manager is not None and manager.is_mapped and manager.mapper.configured:
-            _on_configured(manager.mapper, cls)
+        mapper = inspect(cls, raiseerr=False)
+        if mapper is not None and mapper.configured:
+            _on_configured(mapper, cls)
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
@@ -71,7 +71,7 @@ def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
 def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the loader of expired attributes: where it cannot load, the aggregate is stale (C3)."""
 
-    def load_or_explain(state: Any, toload: Any, passive: Any) -> Any:  # noqa: ANN401 - SQLAlchemy's hook
+    def load_or_explain(state: Any, toload: Any, passive: Any) -> Any:
         try:
             return load(state, toload, passive)
         except (MissingGreenlet, DetachedInstanceError) as error:
@@ -80,14 +80,16 @@ def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
     return load_or_explain
 
 
-def _blank(cls: type[Any]) -> Any:  # noqa: ANN401 - an instance of cls
+def _blank(cls: type[Any]) -> Any:
     instance = attributes.manager_of_class(cls).new_instance()  # type: ignore[union-attr]  # only mapped classes come here
     fill_defaults(instance)
     return instance
 
 
-def _on_expire(aggregate: AggregateRoot, names: list[str] | None) -> None:
+def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:
     """Drop what was recorded, with the state it told of; what a new row could yet be made of stays."""
+    if aggregate is None:
+        return  # collected in the middle of what is rolled back
     if (names is None or "version" in names) and not _is_born(aggregate):
         aggregate._forget_events()
 
@@ -106,11 +108,11 @@ def _is_born(aggregate: AggregateRoot) -> bool:
 
 def _on_version_set(aggregate: AggregateRoot, *_: object) -> None:
     """Refuse to record where no flush would ever see it."""
-    state = attributes.instance_state(aggregate)
-    if state.session_id is None:
+    session = object_session(aggregate)
+    if session is None:
         return
-    if state.deleted:
+    if attributes.instance_state(aggregate).deleted:
         raise stale(aggregate)
-    capture = known_state_of(object_session(aggregate))  # type: ignore[arg-type]  # it has a session, by its id
+    capture = known_state_of(session)
     if capture is not None and capture.settled:
         raise recorded_too_late(aggregate)

@@ -20,7 +20,12 @@ def aggregate_columns() -> tuple[Column[Any], ...]:
 
 
 def map_aggregate(
-    mapper_registry: registry, cls: type[Any], table: Table, *, properties: dict[str, Any] | None = None, **options: Any
+    mapper_registry: registry,
+    cls: type[Any],
+    table: Table,
+    *,
+    properties: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Mapper[Any]:
     """Map an aggregate imperatively, with the optimistic lock on `revision`.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
+from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from attrs import frozen
 from sqlalchemy import text
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 POSTGRES_VERSION_MIN = 15
 # Another machine's whole migration is worth waiting for.
-TURN_SECONDS_MAX = 60
+TURN_SECONDS_MAX = 60.0
 # A statement that waits for a table makes every writer behind it wait too, so it gives up soon.
-TABLE_LOCK_SECONDS_MAX = 5
+TABLE_LOCK_SECONDS_MAX = 5.0
 
 _LOCK_NOT_AVAILABLE = "55P03"
 # One key for all branches of a database, in which advisory locks are counted.
-_ADVISORY_LOCK = "hashtextextended('outbox-kernel migrate', 0)"
+ADVISORY_LOCK = "hashtextextended('outbox-kernel migrate', 0)"
 
 # From the revisions of a branch, and those the database is at, to the way to go.
 Route = Callable[["ScriptDirectory", Any], Iterable["RevisionStep"]]
@@ -52,7 +53,7 @@ class Step:
 async def migrate(engine: AsyncEngine, settings: Settings | None = None) -> list[Step]:
     """Bring the outbox and every context found up to date; return the revisions that ran."""
     done: list[Step] = []
-    for branch in branches(settings or Settings()):
+    for branch in branches(settings or Settings.from_environment()):
         done += await _online(engine, branch, _up)
     return done
 
@@ -60,7 +61,7 @@ async def migrate(engine: AsyncEngine, settings: Settings | None = None) -> list
 async def downgrade(engine: AsyncEngine, target: str, settings: Settings | None = None) -> list[Step]:
     """Undo one branch down to a revision: `outbox@base`, `outbox@-1`, `accounts@accounts_0002`."""
     name, _, revision = target.partition("@")
-    found = {branch.name: branch for branch in branches(settings or Settings())}
+    found = {branch.name: branch for branch in branches(settings or Settings.from_environment())}
     if name not in found or not revision:
         raise MigrationUnknown(
             f"cannot migrate down to {target!r}: write BRANCH@REVISION, such as outbox@-1, "
@@ -69,14 +70,14 @@ async def downgrade(engine: AsyncEngine, target: str, settings: Settings | None 
     return await _online(
         engine,
         found[name],
-        lambda scripts, heads: scripts._downgrade_revs(revision, heads),  # noqa: SLF001 - as Alembic's command does
+        lambda scripts, heads: scripts._downgrade_revs(revision, heads),
     )
 
 
 async def pending(engine: AsyncEngine, settings: Settings | None = None) -> list[Step]:
     """Name the revisions that have not run here, changing nothing."""
     waiting: list[Step] = []
-    for branch in branches(settings or Settings()):
+    for branch in branches(settings or Settings.from_environment()):
         with _explained(engine, branch):
             async with engine.connect() as connection:
                 waiting += await connection.run_sync(_pending_of, branch)
@@ -86,7 +87,7 @@ async def pending(engine: AsyncEngine, settings: Settings | None = None) -> list
 def migration_sql(settings: Settings | None = None) -> str:
     """Write what `migrate` does to an empty database as a script for psql."""
     script = StringIO()
-    for branch in branches(settings or Settings()):
+    for branch in branches(settings or Settings.from_environment()):
         # "named" parameters, or every percent sign would be doubled for a driver that is not there.
         options = {"as_sql": True, "output_buffer": script, "literal_binds": True}
         _run(branch, _up, options, dialect_name="postgresql", dialect_opts={"paramstyle": "named"})
@@ -94,7 +95,7 @@ def migration_sql(settings: Settings | None = None) -> str:
 
 
 def _up(scripts: ScriptDirectory, heads: Any) -> Iterable[RevisionStep]:
-    return scripts._upgrade_revs("heads", heads)  # noqa: SLF001 - as Alembic's own command does
+    return scripts._upgrade_revs("heads", heads)
 
 
 async def _online(engine: AsyncEngine, branch: Branch, route: Route) -> list[Step]:
@@ -128,9 +129,9 @@ def _run(branch: Branch, route: Route, options: dict[str, Any], **target: Any) -
 
 def _preamble(branch: Branch) -> Iterable[str]:
     """Wait for our turn, then take care not to make others wait; point at the schema."""
-    yield f"SET LOCAL lock_timeout = '{TURN_SECONDS_MAX}s'"
-    yield f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"
-    yield f"SET LOCAL lock_timeout = '{TABLE_LOCK_SECONDS_MAX}s'"
+    yield f"SET LOCAL lock_timeout = '{TURN_SECONDS_MAX * 1000:.0f}ms'"
+    yield f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
+    yield f"SET LOCAL lock_timeout = '{TABLE_LOCK_SECONDS_MAX * 1000:.0f}ms'"
     if branch.schema is not None:
         # Asked first, since CREATE SCHEMA IF NOT EXISTS needs the right to create even where it exists.
         yield (
@@ -168,7 +169,7 @@ def _explained(engine: AsyncEngine, branch: Branch) -> Iterator[None]:
     try:
         with explained(engine.url):
             yield
-    except CommandError as error:
+    except (CommandError, RevisionError) as error:
         raise MigrationUnknown(
             f"the migrations of {branch.name!r} cannot be followed ({str(error).rstrip('.')}): "
             "install the version of the code that has this revision, or name one that is there"

@@ -11,11 +11,13 @@ from sqlalchemy.orm import registry
 
 from infrastructure.errors import AlreadyMapped
 from infrastructure.outbox.tables import outbox_events_in
+from infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from sqlalchemy.orm import Mapped
     from sqlalchemy.sql import ColumnElement
 
 _registry = registry()
@@ -24,30 +26,30 @@ _registry = registry()
 class OutboxRecord:
     """A row of `outbox_events`; `map_outbox_table()` once, then query it like any mapped class.
 
-    A new record needs what the event says. What the server gives (position, times, status) is there
-    after `await session.refresh(record)`.
+    A new record needs what the event says. What the server gives beyond the position (times, status) is
+    there after `await session.refresh(record)`.
     """
 
-    position: int
-    event_id: UUID
-    occurred_at: datetime
-    created_at: datetime
-    available_at: datetime
-    updated_at: datetime
-    event_version: int
-    retry_count: int
-    takeovers: int
-    status: str
-    event_type: str
-    aggregate_type: str | None
-    aggregate_id: UUID | None
-    aggregate_version: int | None
-    payload: dict[str, Any]
-    headers: dict[str, Any]
-    lease_relay: UUID | None
-    lease_epoch: int | None
-    processed_at: datetime | None
-    error_message: str | None
+    position: Mapped[int]
+    event_id: Mapped[UUID]
+    occurred_at: Mapped[datetime]
+    created_at: Mapped[datetime]
+    available_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    event_version: Mapped[int]
+    retry_count: Mapped[int]
+    takeovers: Mapped[int]
+    status: Mapped[str]
+    event_type: Mapped[str]
+    aggregate_type: Mapped[str | None]
+    aggregate_id: Mapped[UUID | None]
+    aggregate_version: Mapped[int | None]
+    payload: Mapped[dict[str, Any]]
+    headers: Mapped[dict[str, Any]]
+    lease_relay: Mapped[UUID | None]
+    lease_epoch: Mapped[int | None]
+    processed_at: Mapped[datetime | None]
+    error_message: Mapped[str | None]
 
     def __init__(  # noqa: PLR0913 - the columns of an event, each by its name
         self,
@@ -85,21 +87,23 @@ class OutboxRecord:
     @delivered_at.inplace.expression
     @classmethod
     def _delivered_at(cls) -> ColumnElement[datetime | None]:
-        return case((cls.status == "delivered", cls.processed_at))  # type: ignore[arg-type]  # columns, once mapped
+        return case((cls.status == "delivered", cls.processed_at))
 
     def __repr__(self) -> str:
-        """Name the event and how it stands; the payload may hold secrets."""
+        """Name the event only; the payload may hold secrets."""
         return f"<OutboxRecord {self.event_type} {self.event_id}>"
 
 
 def map_outbox_table(schema: str | None = None) -> type[OutboxRecord]:
-    """Map `OutboxRecord` to the table in the given schema; again, or without one afterwards, is no harm."""
-    table = outbox_events_in(schema)
+    """Map `OutboxRecord` to the outbox in `schema`; again, or without one afterwards, is no harm.
+
+    Without a schema it is OUTBOX_SCHEMA of the environment, else where the search path points.
+    """
+    table = outbox_events_in(schema or Settings.from_environment().outbox_schema)
     try:
         mapped = inspect(OutboxRecord)
     except NoInspectionAvailable:
-        # By event_id, which the writer knows: a key that the server gives would have to be asked for on every
-        # insert. The server's defaults are not asked for either.
+        # By event_id, which the writer knows. Of what the server gives, an insert asks for the position only.
         _registry.map_imperatively(OutboxRecord, table, primary_key=[table.c.event_id], eager_defaults=False)
         return OutboxRecord
     if schema is not None and mapped.local_table is not table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy.orm import Session, attributes
 
@@ -16,36 +16,41 @@ from kernel.errors import UncommittedEvents
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from infrastructure.outbox.capture import Capture
+
 
 class CapturedSession(Session):
     """A session with capture; `install_capture` gives the same to an application's own class."""
 
     _closing = False
+    _outbox_capture: ClassVar[Capture]
 
     @property
     def outbox(self) -> SessionBus:
         """The event bus of this session."""
         return SessionBus(self)
 
-    def flush(self, objects: Any = None) -> None:  # noqa: ANN401 - as SQLAlchemy declares it
-        """Flush, with conflicts told as ConcurrencyError and events emitted meanwhile kept for the next flush."""
+    def flush(self, objects: Any = None) -> None:
+        """Flush, with conflicts told as ConcurrencyError, and with all that listeners emit meanwhile."""
         state = state_of(self)
         state.flushing = True
         try:
             with conflicts_translated():
                 super().flush(objects) if objects else super().flush()
+                self._outbox_capture.write_late(self)
         except BaseException:
-            state.late.clear()  # they were emitted in what is rolled back now
+            self._undo_flush()
             raise
         finally:
             state.flushing = state.settled = False
-        self.add_all(Emitted(event) for event in state.late)
-        state.late.clear()
+            state.late.clear()
+            state.in_flush.clear()
 
-    def commit(self) -> None:
-        """Commit, with conflicts told as ConcurrencyError."""
-        with conflicts_translated():
-            super().commit()
+    def _undo_flush(self) -> None:
+        # SQLAlchemy does so for its own part of a flush. A listener that refuses before or after it would leave
+        # rows of the outbox in a transaction that the caller may still commit.
+        if self.is_active:
+            self._autobegin_t()._begin().rollback(_capture_exception=True)
 
     def expunge(self, instance: object) -> None:
         """Take an object out of the session, unless its events would be lost with it."""
@@ -58,7 +63,7 @@ class CapturedSession(Session):
             _refuse_loss(self, [*self.new, *self.dirty, *self.deleted])
         super().expunge_all()
 
-    # A close rolls back, so nothing is lost that was not given up with it.
+    # A close gives up what is not committed, so nothing is lost that was not given up with it.
 
     def close(self) -> None:
         """Close, giving up what is not committed."""
@@ -72,11 +77,14 @@ class CapturedSession(Session):
         """Close and drop the connection, giving up what is not committed."""
         self._give_up(super().invalidate)
 
-    def _give_up(self, close: Any) -> None:  # noqa: ANN401 - one of three bound methods
+    def _give_up(self, close: Any) -> None:
         self._closing = True
         try:
-            close()
+            if state_of(self).in_transaction:
+                # A mere close would leave these aggregates looking stored, and a new one could never be added again.
+                self.rollback()
         finally:
+            close()
             self._closing = False
 
 

@@ -115,14 +115,6 @@ outbox_events = Table(
 )
 
 
-@cache
-def outbox_events_in(schema: str | None = None) -> Table:
-    """Give the table as it stands in a schema, or where the search path points."""
-    if schema is None:
-        return outbox_events
-    return outbox_events.to_metadata(MetaData(naming_convention=NAMING_CONVENTION), schema=schema)
-
-
 def _create_view(table: Table, connection: Connection, **_: object) -> None:
     """Complete `create_all` with the view for readers who know only what is delivered."""
     quote = connection.dialect.identifier_preparer
@@ -148,5 +140,18 @@ def _drop_view(table: Table, connection: Connection, **_: object) -> None:
     connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
 
 
-event.listen(outbox_events, "after_create", _create_view)
-event.listen(outbox_events, "before_drop", _drop_view)
+def _with_view(table: Table) -> Table:
+    event.listen(table, "after_create", _create_view)
+    event.listen(table, "before_drop", _drop_view)
+    return table
+
+
+_with_view(outbox_events)
+
+
+@cache
+def outbox_events_in(schema: str | None = None) -> Table:
+    """Give the table as it stands in a schema, or where the search path points."""
+    if schema is None:
+        return outbox_events
+    return _with_view(outbox_events.to_metadata(MetaData(naming_convention=NAMING_CONVENTION), schema=schema))

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 
-from kernel.errors import UnserializableEvent
-from kernel.wire.converter import converter_for, wire_names
+from kernel.errors import MalformedPayload, UnserializableEvent
+from kernel.wire.converter import converter_for
+from kernel.wire.masking import is_secret
+from kernel.wire.names import event_names
+from kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +22,7 @@ def unserializable(
     event_type: EventType, event: Any, encode: Callable[[Any], str], error: Exception
 ) -> NoReturn:
     """Raise UnserializableEvent for the first field that cannot be written."""
-    for field in attrs.fields(event_type.cls):
+    for field in fields_of(event_type.cls):
         try:
             _field_text(event_type, field, event, encode)
         except RecursionError:
@@ -27,7 +30,9 @@ def unserializable(
                 event_type.name, field.name, "is nested too deeply; flatten it"
             ) from error
         except (TypeError, ValueError, AttributeError) as reason:
-            raise UnserializableEvent(event_type.name, field.name, str(reason)) from error
+            raise UnserializableEvent(event_type.name, field.name, _reason(field, reason)) from _cause(
+                field, error
+            )
     raise error
 
 
@@ -35,7 +40,7 @@ def oversized(event_type: EventType, event: Any, encode: Callable[[Any], str], b
     """Raise UnserializableEvent for the largest field of a payload over the limit."""
     sizes = {
         field.name: len(_field_text(event_type, field, event, encode).encode())
-        for field in attrs.fields(event_type.cls)
+        for field in fields_of(event_type.cls)
     }
     largest = max(sizes, key=lambda name: sizes[name])
     raise UnserializableEvent(
@@ -46,26 +51,31 @@ def oversized(event_type: EventType, event: Any, encode: Callable[[Any], str], b
     )
 
 
-def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> str:
-    """Say which key of a stored payload does not fit its class."""
-    converter = converter_for(event_type.layout)
-    names = wire_names(event_type)
-    found = f"{type(error).__name__}: {error}"
-    for field in attrs.fields(event_type.cls):
+def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> NoReturn:
+    """Raise MalformedPayload for the first key of a stored payload that does not fit its class."""
+    where = f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}:"
+    names = event_names(event_type.cls, event_type.layout)
+    for field in fields_of(event_type.cls):
         key = names[field.name]
+        if key not in body and field.default is attrs.NOTHING:
+            raise MalformedPayload(f"{where} key {key!r} is missing") from error
         if key not in body:
-            if field.default is attrs.NOTHING:
-                found = f"key {key!r} is missing"
-                break
             continue
         try:
-            converter.structure(body[key], field.type)
+            converter_for(event_type.layout).structure(body[key], field.type or Any)
         except Exception as reason:  # noqa: BLE001 - whatever it is, it becomes the sentence
-            found = f"key {key!r} {reason}"
-            break
-    return (
-        f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}: {found}"
-    )
+            sentence = f"{where} key {key!r} {_reason(field, reason)}"
+            raise MalformedPayload(sentence) from _cause(field, error)
+    raise MalformedPayload(f"{where} {type(error).__name__}: {error}") from error
+
+
+def _cause(field: attrs.Attribute[Any], error: Exception) -> Exception | None:
+    return None if is_secret(field) else error
+
+
+def _reason(field: attrs.Attribute[Any], error: Exception) -> str:
+    # What the libraries say may quote the value.
+    return "holds a value, not shown here, that does not fit its type" if is_secret(field) else str(error)
 
 
 def _field_text(event_type: EventType, field: Any, event: Any, encode: Callable[[Any], str]) -> str:

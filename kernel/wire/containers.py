@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from kernel.wire.scalars import refusal
-from kernel.wire.types import is_value_object, unwrapped, value_field
+from kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
 
 def register_containers(converter: Converter) -> None:
     """Teach a converter the enums, literals and containers of the wire."""
-    converter.register_unstructure_hook_factory(_is_enum)(_enum_out)
     converter.register_structure_hook_factory(_is_enum)(_enum_in)
     converter.register_unstructure_hook_factory(_is_literal)(_literal_out)
+    converter.register_structure_hook_factory(_is_literal)(_literal_in)
     converter.register_unstructure_hook_factory(_is_container)(_container_out)
+    converter.register_structure_hook_factory(_is_container)(_container_in)
     converter.register_unstructure_hook_factory(_is_dict)(_dict_out)
     converter.register_structure_hook_factory(_is_dict)(_dict_in)
 
 
 def _is_enum(declared: Any) -> bool:
-    return isinstance(declared, type) and issubclass(declared, Enum)
+    return is_subclass(declared, Enum)
 
 
-def _enum_out(declared: type[Enum]) -> Callable[[Any], Any]:
+def enum_out(declared: type[Enum]) -> Callable[[Any], Any]:
+    """Build the function that writes a member of this Enum, and refuses anything else."""
+
     def unstructure(value: Any) -> Any:
         if not isinstance(value, declared):
             raise refusal(value, declared.__name__)
@@ -38,7 +41,13 @@ def _enum_out(declared: type[Enum]) -> Callable[[Any], Any]:
 
 
 def _enum_in(declared: type[Enum]) -> Callable[[Any, Any], Any]:
-    return lambda value, _: declared(value)
+    def structure(value: Any, _: Any) -> Any:
+        # Else True would be 1, of which it is an equal.
+        if type(value) not in (str, int):
+            raise refusal(value, declared.__name__)
+        return declared(value)
+
+    return structure
 
 
 def _is_literal(declared: Any) -> bool:
@@ -54,6 +63,11 @@ def _literal_out(declared: Any) -> Callable[[Any], Any]:
         return value
 
     return unstructure
+
+
+def _literal_in(declared: Any) -> Callable[[Any, Any], Any]:
+    check = _literal_out(declared)
+    return lambda value, _: check(value)
 
 
 def _is_container(declared: Any) -> bool:
@@ -78,11 +92,43 @@ def _fixed_tuple_out(arguments: tuple[Any, ...], converter: Converter) -> Callab
     hooks = [converter.get_unstructure_hook(argument, cache_result=False) for argument in arguments]
 
     def unstructure(value: Any) -> list[Any]:
-        if not isinstance(value, tuple) or len(value) != len(hooks):
-            raise refusal(value, f"a tuple of {len(hooks)}")
+        _check_length(value, tuple, len(hooks))
         return [hook(member) for hook, member in zip(hooks, value, strict=True)]
 
     return unstructure
+
+
+def _container_in(declared: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _fixed_tuple_in(arguments, converter)
+    member_type = arguments[0]
+    member_in = converter.get_structure_hook(member_type, cache_result=False)
+
+    def structure(value: Any, _: Any) -> Any:
+        if not isinstance(value, list):
+            raise refusal(value, "list")
+        return origin([member_in(member, member_type) for member in value])
+
+    return structure
+
+
+def _fixed_tuple_in(arguments: tuple[Any, ...], converter: Converter) -> Callable[[Any, Any], Any]:
+    hooks = [converter.get_structure_hook(argument, cache_result=False) for argument in arguments]
+
+    def structure(value: Any, _: Any) -> Any:
+        _check_length(value, list, len(hooks))
+        members = zip(hooks, value, arguments, strict=True)
+        return tuple([hook(member, declared) for hook, member, declared in members])
+
+    return structure
+
+
+def _check_length(value: Any, expected: type[list[Any] | tuple[Any, ...]], length: int) -> None:
+    if not isinstance(value, expected):
+        raise refusal(value, expected.__name__)
+    if len(value) != length:
+        raise ValueError(f"holds {len(value)} members where {length} are declared")
 
 
 def _is_dict(declared: Any) -> bool:
@@ -116,14 +162,16 @@ def _dict_in(declared: Any, converter: Converter) -> Callable[[Any, Any], dict[A
 
 def _key_out(key: Any) -> str:
     # In the camel layout a value object is {"value": …}; as a key only its bare value can stand.
-    return str(next(iter(key.values())) if isinstance(key, dict) else key)
+    while isinstance(key, dict):
+        key = next(iter(key.values()))
+    return str(key)
 
 
 def _key_in(declared: Any, key: str) -> Any:
     declared = unwrapped(declared)
     if is_value_object(declared):
-        field = value_field(declared)
-        return declared(**{field.alias: _key_in(field.type, key)})
+        return maker_of(declared)(_key_in(value_field(declared).type, key))
     if _is_enum(declared):
-        return next(member for member in declared if str(member.value) == key)
+        # All values of an Enum of keys are of one type, which registration has checked.
+        return declared(_key_in(type(next(iter(declared)).value), key))
     return declared(key)

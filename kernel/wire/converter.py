@@ -2,91 +2,96 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from kernel.wire.containers import register_containers
+from kernel.wire.containers import enum_out, register_containers
+from kernel.wire.names import EVENT_VERSION, event_names, names_of
 from kernel.wire.scalars import refusal, register_scalars
-from kernel.wire.types import is_value_object, unwrapped, value_field
+from kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernel.catalogue import EventType
 
-_ENVELOPE_NAMES = {"event_id": "eventId", "occurred_at": "occurredOn"}
+Hook = TypeVar("Hook", bound="Callable[..., Any]")
+
+
+class _WireConverter(Converter):
+    def get_unstructure_hook(self, type: Any, cache_result: bool = True) -> Callable[[Any], Any]:  # noqa: A002, FBT001, FBT002 - cattrs names them
+        # cattrs takes an Enum that is a str for a mere str, and would write any text in its place.
+        if is_subclass(type, Enum):
+            return enum_out(type)
+        return super().get_unstructure_hook(type, cache_result)
 
 
 @cache
 def converter_for(layout: str) -> Converter:
     """Return the one converter of a layout."""
-    converter = Converter(detailed_validation=False)
+    converter = _WireConverter(detailed_validation=False)
     register_scalars(converter)
-    converter.register_unstructure_hook_factory(_is_attrs_class)(
-        lambda cls, inner: _attrs_out(cls, inner, layout)
-    )
-    converter.register_structure_hook_factory(_is_attrs_class)(
-        lambda cls, inner: _attrs_in(cls, inner, layout)
-    )
+    build_out = _once_per_class(lambda cls: _attrs_out(cls, converter, layout))
+    build_in = _once_per_class(lambda cls: _attrs_in(cls, converter, layout))
+    converter.register_unstructure_hook_factory(_is_attrs_class, build_out)
+    converter.register_structure_hook_factory(_is_attrs_class, build_in)
     register_containers(converter)
     return converter
 
 
-@cache
 def event_out(event_type: EventType) -> Callable[[Any], dict[str, Any]]:
     """Build the function that turns an event of this type into its JSON object."""
-    names = _overrides(wire_names(event_type))
+    names = _overrides(event_names(event_type.cls, event_type.layout))
     inner = make_dict_unstructure_fn(event_type.cls, converter_for(event_type.layout), **names)
     return inner if event_type.layout == "snake" else _with_version(inner, event_type.version)
 
 
-@cache
 def event_in(event_type: EventType) -> Callable[[dict[str, Any], Any], Any]:
     """Build the function that restores an event of this type from its JSON object."""
     return make_dict_structure_fn(
         event_type.cls,
         converter_for(event_type.layout),
         _cattrs_detailed_validation=False,
-        **_overrides(wire_names(event_type)),
+        **_overrides(event_names(event_type.cls, event_type.layout)),
     )
 
 
-def wire_names(event_type: EventType) -> dict[str, str]:
-    """Map each field of an event to its key in the payload."""
-    names = [field.name for field in attrs.fields(event_type.cls)]
-    if event_type.layout == "snake":
-        return {name: name for name in names}
-    return {name: _ENVELOPE_NAMES.get(name, _camel(name)) for name in names}
+def _once_per_class(build: Callable[[type[Any]], Hook]) -> Callable[[type[Any]], Hook]:
+    """Let a class that contains itself meet a stand-in for its hook while that hook is being built."""
+    hooks: dict[type[Any], Any] = {}
+    turn = RLock()
+
+    def hook_for(cls: type[Any]) -> Any:
+        with turn:
+            if cls not in hooks:
+                hooks[cls] = lambda *arguments: hooks[cls](*arguments)  # noqa: PLW0108 - looked up when called
+                try:
+                    hooks[cls] = build(cls)
+                except BaseException:
+                    del hooks[cls]
+                    raise
+            return hooks[cls]
+
+    return hook_for
 
 
 def _with_version(inner: Callable[[Any], dict[str, Any]], version: int) -> Callable[[Any], dict[str, Any]]:
     def unstructure(event: Any) -> dict[str, Any]:
         body = inner(event)
         head = {"eventId": body.pop("eventId"), "occurredOn": body.pop("occurredOn")}
-        return {**head, "eventVersion": version, **body}
+        return {**head, EVENT_VERSION: version, **body}
 
     return unstructure
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
-
-
 def _overrides(names: dict[str, str]) -> dict[str, Any]:
     return {name: override(rename=key) for name, key in names.items()}
-
-
-def _layout_overrides(cls: type[Any], layout: str) -> dict[str, Any]:
-    return (
-        _overrides({field.name: _camel(field.name) for field in attrs.fields(cls)})
-        if layout == "camel"
-        else {}
-    )
 
 
 def _is_attrs_class(declared: Any) -> bool:
@@ -96,7 +101,7 @@ def _is_attrs_class(declared: Any) -> bool:
 def _attrs_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
     if is_value_object(cls):
         return _value_object_out(cls, converter, layout)
-    inner = make_dict_unstructure_fn(cls, converter, **_layout_overrides(cls, layout))
+    inner = make_dict_unstructure_fn(cls, converter, **_overrides(names_of(cls, layout)))
 
     def unstructure(value: Any) -> Any:
         if type(value) is not cls:
@@ -124,7 +129,7 @@ def _attrs_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[An
     if is_value_object(cls):
         return _value_object_in(cls, converter, layout)
     return make_dict_structure_fn(
-        cls, converter, _cattrs_detailed_validation=False, **_layout_overrides(cls, layout)
+        cls, converter, _cattrs_detailed_validation=False, **_overrides(names_of(cls, layout))
     )
 
 
@@ -132,9 +137,9 @@ def _value_object_in(cls: type[Any], converter: Converter, layout: str) -> Calla
     field = value_field(cls)
     declared = unwrapped(field.type)
     bare = converter.get_structure_hook(declared, cache_result=False)
-    alias, wrapped = field.alias, layout == "camel"
+    make, wrapped = maker_of(cls), layout == "camel"
 
     def structure(value: Any, _: Any) -> Any:
-        return cls(**{alias: bare(value["value"] if wrapped else value, declared)})
+        return make(bare(value["value"] if wrapped else value, declared))
 
     return structure

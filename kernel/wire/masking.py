@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import attrs
 
 from kernel import catalogue
 from kernel.events import MASK, is_sensitive
-from kernel.wire.converter import wire_names
+from kernel.wire.names import EVENT_VERSION, event_names, names_of
+from kernel.wire.types import fields_of, is_optional, is_value_object, unwrapped
 
 if TYPE_CHECKING:
     from kernel.catalogue import Payload
 
 
 def masked_payload(event_type: str, payload: Payload) -> Payload:
-    """Return a copy of a stored payload in which the fields declared `sensitive()` are masked."""
+    """Return a copy of a stored payload in which what is declared `sensitive()`, at any depth, is masked.
+
+    So is what the newest class does not know: an older version may have stored a secret under that key.
+    """
     newest = catalogue.newest_event_type(event_type)
-    names = wire_names(newest)
-    hidden = {names[field.name] for field in attrs.fields(newest.cls) if is_sensitive(field)}
-    return {key: MASK if key in hidden else value for key, value in payload.items()}
+    masked = _masked_fields(newest.cls, event_names(newest.cls, newest.layout), payload, newest.layout)
+    if newest.layout == "camel" and EVENT_VERSION in payload:
+        masked[EVENT_VERSION] = payload[EVENT_VERSION]
+    return masked
+
+
+def is_secret(field: attrs.Attribute[Any]) -> bool:
+    """Tell whether a field, or anything that its type holds, was declared with `sensitive()`."""
+    return is_sensitive(field) or _holds_secrets(field.type)
+
+
+def _masked_fields(cls: type[Any], names: dict[str, str], body: Payload, layout: str) -> Payload:
+    fields = {names[field.name]: field for field in fields_of(cls)}
+    return {key: _masked_field(fields.get(key), value, layout) for key, value in body.items()}
+
+
+def _masked_field(field: attrs.Attribute[Any] | None, value: Any, layout: str) -> Any:
+    return MASK if field is None or is_sensitive(field) else _masked(field.type, value, layout)
+
+
+def _masked(declared: Any, value: Any, layout: str) -> Any:
+    declared = unwrapped(declared)
+    if value is None or not _holds_secrets(declared):
+        return value
+    if is_optional(declared):
+        return _masked(_present(declared), value, layout)
+    if isinstance(value, list) and get_origin(declared) in (list, set, frozenset, tuple):
+        members = get_args(declared)
+        # A tuple of several types has one per place; every other container has one for all.
+        types = (
+            members if len(members) == len(value) and Ellipsis not in members else members[:1] * len(value)
+        )
+        return [_masked(each, member, layout) for each, member in zip(types, value, strict=True)]
+    if isinstance(value, dict) and attrs.has(declared) and not is_value_object(declared):
+        return _masked_fields(declared, names_of(declared, layout), value, layout)
+    if isinstance(value, dict) and get_origin(declared) is dict and not _holds_secrets(get_args(declared)[0]):
+        return {key: _masked(get_args(declared)[1], member, layout) for key, member in value.items()}
+    return MASK
+
+
+def _holds_secrets(declared: Any, inside: tuple[Any, ...] = ()) -> bool:
+    declared = unwrapped(declared)
+    if isinstance(declared, type) and attrs.has(declared):
+        return declared not in inside and any(
+            is_sensitive(field) or _holds_secrets(field.type, (*inside, declared))
+            for field in fields_of(declared)
+        )
+    return any(_holds_secrets(argument, inside) for argument in get_args(declared))
+
+
+def _present(optional: Any) -> Any:
+    return next(member for member in get_args(optional) if member is not type(None))

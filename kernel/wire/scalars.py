@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from datetime import date, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +26,7 @@ def refusal(value: object, expected: str) -> ValueError:
     return ValueError(f"holds {type(value).__name__} where {expected} is declared")
 
 
-def _str_out(value: str) -> str:
+def _str_out(value: Any) -> str:
     if not isinstance(value, str):
         raise refusal(value, "str")
     if "\0" in value:
@@ -38,47 +41,64 @@ def _str_out(value: str) -> str:
     return value
 
 
-def _int_out(value: int) -> int:
+def _int_out(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise refusal(value, "int")
     return value
 
 
-def _float_out(value: float) -> float:
+def _float_out(value: Any) -> float:
     if not isinstance(value, float | int) or isinstance(value, bool):
         raise refusal(value, "float")
+    if isinstance(value, int):
+        return _float_of(value)
     if not math.isfinite(value):
         raise ValueError(f"holds {value!r}, which JSON cannot carry; use None or leave the event out")
     return value
 
 
-def _bool_out(value: bool) -> bool:  # noqa: FBT001 - a hook takes its value in place
+def _float_of(value: int) -> float:
+    try:
+        equal = float(value)
+    except OverflowError:
+        equal = math.inf
+    if equal != value:
+        raise ValueError("holds an int that no float equals; declare int or Decimal")
+    return equal
+
+
+def _bool_out(value: Any) -> bool:
     if not isinstance(value, bool):
         raise refusal(value, "bool")
     return value
 
 
-def _uuid_out(value: UUID) -> str:
+def _uuid_out(value: Any) -> str:
     if not isinstance(value, UUID):
         raise refusal(value, "UUID")
     return str(value)
 
 
-def _datetime_out(value: datetime) -> str:
+def _datetime_out(value: Any) -> str:
     if not isinstance(value, datetime):
         raise refusal(value, "datetime")
-    if value.utcoffset() is None:
+    offset = value.utcoffset()
+    if offset is None:
         raise ValueError("holds a naive datetime; give it a time zone, for example datetime.now(UTC)")
+    if offset.microseconds:
+        raise ValueError(
+            "holds an offset from UTC with a fraction of a second, which Python cannot read back"
+        )
     return value.isoformat()
 
 
-def _date_out(value: date) -> str:
+def _date_out(value: Any) -> str:
     if not isinstance(value, date) or isinstance(value, datetime):
         raise refusal(value, "date")
     return value.isoformat()
 
 
-def _decimal_out(value: Decimal) -> str:
+def _decimal_out(value: Any) -> str:
     if not isinstance(value, Decimal):
         raise refusal(value, "Decimal")
     if not value.is_finite():
@@ -87,10 +107,11 @@ def _decimal_out(value: Decimal) -> str:
 
 
 def _exactly(expected: type) -> Callable[[Any, type], Any]:
-    def structure(value: Any, _: type) -> Any:
+    def structure(value: Any, declared: type) -> Any:
         if type(value) is not expected:
             raise refusal(value, expected.__name__)
-        return value
+        # cattrs sends an Enum that is a str or an int here as well.
+        return declared(value) if is_subclass(declared, Enum) else value
 
     return structure
 
@@ -110,23 +131,31 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[Any, type], Any]:
     return structure
 
 
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if moment.utcoffset() is None:
+        raise ValueError("holds a moment without its offset from UTC")
+    return moment
+
+
+def _finite(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite():
+        raise ValueError("holds a Decimal that is no number")
+    return number
+
+
 def register_scalars(converter: Converter) -> None:
     """Teach a converter the scalars of the wire."""
-    for cls, hook in (
-        (str, _str_out),
-        (int, _int_out),
-        (float, _float_out),
-        (bool, _bool_out),
-        (UUID, _uuid_out),
-        (datetime, _datetime_out),
-        (date, _date_out),
-        (Decimal, _decimal_out),
+    for cls, out, structure in (
+        (str, _str_out, _exactly(str)),
+        (int, _int_out, _exactly(int)),
+        (bool, _bool_out, _exactly(bool)),
+        (float, _float_out, _float_in),
+        (UUID, _uuid_out, _parsed(UUID)),
+        (datetime, _datetime_out, _parsed(_moment)),
+        (date, _date_out, _parsed(date.fromisoformat)),
+        (Decimal, _decimal_out, _parsed(_finite)),
     ):
-        converter.register_unstructure_hook(cls, hook)
-    for exact in (str, int, bool):
-        converter.register_structure_hook(exact, _exactly(exact))
-    converter.register_structure_hook(float, _float_in)
-    converter.register_structure_hook(UUID, _parsed(UUID))
-    converter.register_structure_hook(datetime, _parsed(datetime.fromisoformat))
-    converter.register_structure_hook(date, _parsed(date.fromisoformat))
-    converter.register_structure_hook(Decimal, _parsed(Decimal))
+        converter.register_unstructure_hook(cls, out)
+        converter.register_structure_hook(cls, structure)

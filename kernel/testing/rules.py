@@ -1,0 +1,84 @@
+"""What the store in memory refuses as a database would: a taken id, a stale writer, a second of a kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel import catalogue
+from kernel.aggregate import AggregateRoot, uuid_of
+from kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
+from kernel.testing.copying import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from uuid import UUID
+
+    from kernel.envelope import Envelope
+
+    Uniqueness = Mapping[str | tuple[str, ...], Callable[[], Exception]]
+
+Key = tuple[type[AggregateRoot], object]
+Place = tuple["str | None", "UUID | None", int]
+
+
+def key_of(aggregate: AggregateRoot) -> Key:
+    """Return the key under which an aggregate is stored."""
+    identity = normalized(state_of(aggregate).get("id"))
+    if identity is None:
+        raise AggregateHasNoId(
+            f"{aggregate!r} has no id, so it cannot be stored; give it one before adding it"
+        )
+    return type(aggregate), identity
+
+
+def normalized(identity: object) -> object:
+    """Return the UUID in an id, so that a value object and its value find the same row."""
+    return uuid_of(identity) or identity
+
+
+def place_of(envelope: Envelope) -> Place | None:
+    """Return what no two events may share; an emitted one has no number, and so no place."""
+    if envelope.aggregate_version is None:
+        return None
+    return envelope.aggregate_type, envelope.aggregate_id, envelope.aggregate_version
+
+
+def type_name_of(aggregate: AggregateRoot) -> str:
+    """Return the wire name of an aggregate, or its class name if it is not registered."""
+    return catalogue.definitions.aggregate_by_class.get(type(aggregate), type(aggregate).__name__)
+
+
+def conflict(aggregate_type: str | None, aggregate_id: UUID | None, version: int | None) -> ConcurrencyError:
+    """Return the error for a second writer of one aggregate."""
+    named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
+    if version == 1:
+        return AggregateIdTaken(
+            f"{aggregate_type} {aggregate_id} has events or a row already: another writer created it first, "
+            "or it lived before and was deleted; a new aggregate needs an id of its own",
+            **named,  # type: ignore[arg-type]  # each by its own name
+        )
+    return ConcurrencyError(
+        f"another unit of work wrote {aggregate_type} {aggregate_id} first; load it again and retry",
+        **named,  # type: ignore[arg-type]  # each by its own name
+    )
+
+
+def check_unique(aggregate: AggregateRoot, rows: Mapping[Key, AggregateRoot], unique: Uniqueness) -> None:
+    """Raise the domain's error if another row has the values that this one alone may have."""
+    for fields, make_error in unique.items():
+        names = (fields,) if isinstance(fields, str) else fields
+        values = [getattr(aggregate, name) for name in names]
+        # As in SQL, an absent value equals no other.
+        if (
+            None not in values
+            and sum(values == _values(row, names) for row in _of_class(aggregate, rows)) > 1
+        ):
+            raise make_error()
+
+
+def _values(row: AggregateRoot, names: Sequence[str]) -> list[object]:
+    return [getattr(row, name) for name in names]
+
+
+def _of_class(aggregate: AggregateRoot, rows: Mapping[Key, AggregateRoot]) -> list[AggregateRoot]:
+    return [row for key, row in rows.items() if key[0] is type(aggregate)]

@@ -1,0 +1,153 @@
+"""Where in-memory units of work commit: copies of aggregates as rows, and the outbox beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from kernel.aggregate import AggregateRoot, stale, uuid_of
+from kernel.bus import in_order
+from kernel.context import current_headers
+from kernel.envelope import seal
+from kernel.testing.copying import copied, refill
+from kernel.testing.records import CommittedEvent
+from kernel.testing.rules import check_unique, conflict, key_of, normalized, place_of, type_name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kernel.envelope import Envelope
+    from kernel.events import DomainEvent
+    from kernel.testing.rules import Key, Place, Uniqueness
+
+
+A = TypeVar("A", bound=AggregateRoot)
+
+
+@attrs.frozen(eq=False)
+class Change:
+    """What one commit does to one aggregate; `row` is what it was loaded from, None for a new one."""
+
+    aggregate: AggregateRoot
+    row: AggregateRoot | None
+    removed: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Where the row is or will be."""
+        return key_of(self.aggregate if self.row is None else self.row)
+
+    @property
+    def events(self) -> Sequence[DomainEvent]:
+        """The events that move the row to where the aggregate stands."""
+        if "version" not in vars(self.aggregate):
+            raise stale(self.aggregate)
+        stored = 0 if self.row is None else self.row.version
+        return self.aggregate._events_between(stored, self.aggregate.version)
+
+
+class InMemoryStore:
+    """What is committed. Several units of work on one store are writers of one database."""
+
+    def __init__(self) -> None:
+        self.outbox: list[CommittedEvent] = []
+        """The committed records, in the order of their positions."""
+        # A row is replaced at each write and never changed, so that its identity is its revision.
+        self._rows: dict[Key, AggregateRoot] = {}
+        self._places: set[Place] = set()
+        self._origins: WeakKeyDictionary[AggregateRoot, AggregateRoot] = WeakKeyDictionary()
+
+    @property
+    def events(self) -> tuple[DomainEvent, ...]:
+        """The committed events, in order, each restored from its payload."""
+        return tuple(record.event for record in self.outbox)
+
+    def put(self, *aggregates: AggregateRoot) -> None:
+        """Let these be stored already, their events long delivered: what a test starts from."""
+        for aggregate in aggregates:
+            row = self._rows[key_of(aggregate)] = copied(aggregate)
+            self._settle(Change(aggregate, None), row)
+
+    def get(self, aggregate_class: type[A], identity: object) -> A | None:
+        """Return a copy of the committed aggregate with this id, or None."""
+        row = self.row((aggregate_class, normalized(identity)))
+        return None if row is None else copied(row)
+
+    def all(self, aggregate_class: type[A]) -> list[A]:
+        """Return copies of all committed aggregates of a class."""
+        return [copied(self._rows[key]) for key in self.keys(aggregate_class)]
+
+    # --- for the units of work --------------------------------------------------------------------------
+
+    def keys(self, aggregate_class: type[AggregateRoot]) -> list[Key]:
+        """Return the keys of all rows of a class, oldest first."""
+        return [key for key in self._rows if key[0] is aggregate_class]
+
+    def row(self, key: Key) -> AggregateRoot | None:
+        """Return the committed row with this key; not to be changed."""
+        return self._rows.get(key)
+
+    def origin_of(self, aggregate: AggregateRoot) -> AggregateRoot | None:
+        """Return the row from which an aggregate was last loaded or to which it was last written."""
+        return self._origins.get(aggregate)
+
+    def load_into(self, aggregate: AggregateRoot, row: AggregateRoot) -> None:
+        """Give an aggregate the state of a row."""
+        refill(aggregate, row)
+        self._origins[aggregate] = row
+
+    def commit(
+        self,
+        changes: Sequence[Change],
+        emitted: Iterable[DomainEvent],
+        unique: Mapping[type[Any], Uniqueness],
+    ) -> None:
+        """Store all of it, or raise and store nothing."""
+        events = in_order([*emitted, *(event for change in changes for event in change.events)])
+        envelopes = [seal(event) for event in events]
+        self._check_streams(envelopes)
+        rows = self._rows_after(changes)
+        for change in changes:
+            if not change.removed:
+                check_unique(change.aggregate, rows, unique.get(type(change.aggregate), {}))
+        self._rows = rows
+        self._places.update(filter(None, map(place_of, envelopes)))
+        headers = dict(current_headers())
+        for position, envelope in enumerate(envelopes, start=len(self.outbox) + 1):
+            self.outbox.append(CommittedEvent(*envelope, headers, position))
+        for change in changes:
+            self._settle(change, None if change.removed else rows[change.key])
+
+    def _check_streams(self, envelopes: Iterable[Envelope]) -> None:
+        """Refuse a second event with one number: another writer was first (C4)."""
+        taken: set[Place] = set()
+        for place in filter(None, map(place_of, envelopes)):
+            if place in self._places or place in taken:
+                raise conflict(*place)
+            taken.add(place)
+
+    def _rows_after(self, changes: Sequence[Change]) -> dict[Key, AggregateRoot]:
+        rows = dict(self._rows)
+        # What is removed makes room for a new one with its id.
+        for change in sorted(changes, key=lambda change: not change.removed):
+            aggregate, key = change.aggregate, change.key
+            if rows.get(key) is not change.row:
+                raise conflict(
+                    type_name_of(aggregate), uuid_of(aggregate.id), 1 if change.row is None else None
+                )
+            if change.removed:
+                del rows[key]
+            else:
+                rows[key] = copied(aggregate)
+        return rows
+
+    def _settle(self, change: Change, row: AggregateRoot | None) -> None:
+        aggregate = change.aggregate
+        aggregate._forget_events(up_to=aggregate.version)
+        if row is not None:
+            self._origins[aggregate] = row
+        else:
+            self._origins.pop(aggregate, None)
+            del aggregate.__dict__["version"]  # a deleted aggregate records nothing any more

@@ -1,0 +1,117 @@
+"""What one open unit of work in memory holds between its commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from kernel.aggregate import AggregateRoot, new_instance
+from kernel.bus import EventBus
+from kernel.errors import KernelError
+from kernel.testing.copying import same_state, state_of, take_state
+from kernel.testing.rules import key_of
+from kernel.testing.store import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernel.testing.rules import Key, Uniqueness
+    from kernel.testing.store import InMemoryStore
+
+
+@attrs.define(eq=False)
+class Unit:
+    """The objects at hand: new ones, and those that have a row, one object per row."""
+
+    store: InMemoryStore
+    bus: EventBus = attrs.Factory(EventBus)
+    _new: list[AggregateRoot] = attrs.field(factory=list, init=False)
+    _held: dict[Key, AggregateRoot] = attrs.field(factory=dict, init=False)
+    _removed: list[AggregateRoot] = attrs.field(factory=list, init=False)
+    # A transaction begins with the first access; a rollback before that has nothing to undo.
+    _begun: bool = attrs.field(default=False, init=False)
+
+    def add(self, aggregate: AggregateRoot) -> None:
+        """Take in a new aggregate, or one that an earlier unit of work loaded."""
+        self._begun = True
+        row = self.store.origin_of(aggregate)
+        if row is not None:
+            self._hold(key_of(row), aggregate)
+        elif aggregate not in self._new:
+            self._new.append(aggregate)
+
+    def get(self, key: Key) -> AggregateRoot | None:
+        """Return the one object with this key; it is loaded if it is not at hand or stale."""
+        for aggregate in self._new:
+            if key_of(aggregate) == key:
+                return aggregate
+        held = self._held.get(key)
+        if held is None or _is_stale(held):
+            return self._load(key, held)
+        return None if held in self._removed else held
+
+    def all(self, aggregate_class: type[AggregateRoot]) -> list[AggregateRoot]:
+        """Return all of a class, stored and new ones, without those removed here."""
+        stored = [self.get(key) for key in self.store.keys(aggregate_class)]
+        new = [aggregate for aggregate in self._new if type(aggregate) is aggregate_class]
+        return [*(aggregate for aggregate in stored if aggregate is not None), *new]
+
+    def remove(self, aggregate: AggregateRoot) -> None:
+        """Delete at the commit."""
+        if self.store.origin_of(aggregate) is None:
+            raise KernelError(f"{aggregate!r} is not stored, so it cannot be removed; commit it first")
+        self.add(aggregate)
+        self._removed.append(aggregate)
+
+    def commit(self, unique: Mapping[type[Any], Uniqueness]) -> None:
+        """Store what changed, or raise and undo all of it."""
+        try:
+            self.store.commit(self._changes(), self.bus.collect(), unique)
+        except BaseException:
+            self._begun = True
+            self.roll_back()
+            raise
+        self._held = {key: each for key, each in self._held.items() if each not in self._removed}
+        self._held.update((key_of(aggregate), aggregate) for aggregate in self._new)
+        self._end()
+
+    def roll_back(self) -> None:
+        """Take away the state of what has a row; what is new goes back to whoever made it, events and all."""
+        if self._begun or self.bus.has_events or self._changes():
+            for aggregate in self._held.values():
+                take_state(aggregate)
+        self._end()
+
+    def _end(self) -> None:
+        self.bus.collect()
+        self._new.clear()
+        self._removed.clear()
+        self._begun = False
+
+    def _hold(self, key: Key, aggregate: AggregateRoot) -> None:
+        if self._held.setdefault(key, aggregate) is not aggregate:
+            raise KernelError(f"{aggregate!r} is at hand already as another object; change that one")
+
+    def _load(self, key: Key, held: AggregateRoot | None) -> AggregateRoot | None:
+        self._begun = True
+        row = self.store.row(key)
+        if row is None:
+            self._held.pop(key, None)
+            return None
+        aggregate = held if held is not None else new_instance(key[0])
+        self.store.load_into(aggregate, row)
+        self._held[key] = aggregate
+        return aggregate
+
+    def _changes(self) -> list[Change]:
+        changes = [Change(aggregate, None) for aggregate in self._new]
+        for aggregate in self._held.values():
+            row, removed = self.store.origin_of(aggregate), aggregate in self._removed
+            if removed or (state_of(aggregate) and not same_state(row, aggregate)):
+                changes.append(Change(aggregate, row, removed))
+        return changes
+
+
+def _is_stale(aggregate: AggregateRoot) -> bool:
+    return "version" not in vars(aggregate)

@@ -1,0 +1,159 @@
+"""Which field types survive the way to JSON and back unchanged (K8); anything else fails at registration."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
+from uuid import UUID
+
+import attrs
+
+from kernel.errors import DefinitionError
+from kernel.wire.names import check_distinct, names_of
+from kernel.wire.types import (
+    fields_of,
+    is_optional,
+    is_subclass,
+    is_union,
+    is_value_object,
+    unwrapped,
+    value_field,
+)
+
+SCALARS = (str, int, float, bool, UUID, datetime, date, Decimal)
+_KEYS = (str, int, UUID)
+
+
+def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -> None:
+    """Raise a DefinitionError that names `where`, unless every value of the type comes back equal."""
+    declared = unwrapped(declared)
+    if declared in SCALARS or declared in inside:
+        return
+    if is_subclass(declared, Enum):
+        _check_enum(declared, where)
+    elif isinstance(declared, type) and attrs.has(declared):
+        _check_attrs_class(declared, where, (*inside, declared))
+    elif is_union(declared):
+        _check_union(declared, where, inside)
+    elif get_origin(declared) is Literal:
+        _check_literal(declared, where)
+    elif get_origin(declared) in (list, set, frozenset, tuple, dict):
+        _check_container(declared, where, inside)
+    else:
+        raise DefinitionError(f"{where}: {_remedy(declared)}")
+
+
+def _remedy(declared: Any) -> str:
+    shown = "no annotation" if declared is None else _name(declared)
+    return (
+        f"{shown} does not survive JSON unchanged; use str, int, float, bool, UUID, datetime, date, Decimal, "
+        "an Enum, an attrs class, Optional, Literal, or list, tuple, set, frozenset or dict of these"
+    )
+
+
+def _check_enum(declared: type[Enum], where: str) -> None:
+    for member in declared:
+        if type(member.value) not in (str, int):
+            raise DefinitionError(
+                f"{where}: {declared.__name__}.{member.name} has the value {member.value!r}; "
+                "an Enum on the wire needs str or int values"
+            )
+
+
+def resolve_annotations(cls: type[Any], where: str) -> None:
+    """Turn the annotations of an attrs class into types, or raise a DefinitionError that names `where`."""
+    try:
+        attrs.resolve_types(cls)
+    except NameError as error:
+        raise DefinitionError(
+            f"{where}: the annotation of a field cannot be resolved ({error}); "
+            f"define that type above {cls.__name__} and import it at run time"
+        ) from error
+
+
+def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...]) -> None:
+    if getattr(declared, "__parameters__", ()):
+        raise DefinitionError(f"{where}: {declared.__name__} is generic; write a concrete class")
+    if getattr(declared, "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy takes them for functions of two kinds
+        raise DefinitionError(
+            f"{where}: {declared.__name__} is compared by identity, so none that comes back could be equal; "
+            "leave eq=False out"
+        )
+    resolve_annotations(declared, where)
+    # In either layout, since a class may serve events of both.
+    check_distinct(names_of(declared, "camel").values(), f"{where}, {declared.__name__}")
+    for field in fields_of(declared):
+        if not field.init and field.eq:
+            raise DefinitionError(
+                f"{where}: {declared.__name__}.{field.name} is compared but is no argument of the "
+                "constructor, so it cannot be restored; make it an argument, or eq=False"
+            )
+        if field.init:
+            check_round_trips(field.type, f"{where}, {declared.__name__}.{field.name}", inside)
+
+
+def _check_union(declared: Any, where: str, inside: tuple[Any, ...]) -> None:
+    members = [member for member in get_args(declared) if member is not type(None)]
+    if len(members) != 1:
+        raise DefinitionError(
+            f"{where}: a union of several types is ambiguous in JSON; name one, or Optional of one"
+        )
+    inner = unwrapped(members[0])
+    check_round_trips(inner, where, inside)
+    if is_value_object(inner) and is_optional(_bare_type(inner)):
+        raise DefinitionError(
+            f"{where}: Optional of {inner.__name__}, whose own value is Optional, leaves None ambiguous; "
+            "drop one"
+        )
+
+
+def _bare_type(cls: type[Any]) -> Any:
+    declared = unwrapped(value_field(cls).type)
+    return _bare_type(declared) if is_value_object(declared) else declared
+
+
+def _check_literal(declared: Any, where: str) -> None:
+    if not all(type(value) in (str, int, bool) for value in get_args(declared)):
+        raise DefinitionError(f"{where}: a Literal on the wire holds str, int or bool only")
+
+
+def _check_container(declared: Any, where: str, inside: tuple[Any, ...]) -> None:
+    members = [member for member in get_args(declared) if member is not Ellipsis]
+    if not members:
+        raise DefinitionError(f"{where}: {_remedy(declared)}")
+    for member in members:
+        check_round_trips(member, where, inside)
+    if get_origin(declared) is dict and not _is_key(unwrapped(members[0])):
+        raise DefinitionError(
+            f"{where}: a dict on the wire has str, int, UUID or Enum keys (the Enum's values of one type), "
+            "or value objects of these"
+        )
+    if get_origin(declared) in (set, frozenset, dict) and not _is_hashable(members[0]):
+        raise DefinitionError(
+            f"{where}: {_name(members[0])} cannot be hashed, so no set or dict holds it; use a frozen class, "
+            "a tuple or a frozenset of such, or a list"
+        )
+
+
+def _is_key(declared: Any) -> bool:
+    if is_subclass(declared, Enum):
+        return len({type(member.value) for member in declared}) == 1
+    return declared in _KEYS or (is_value_object(declared) and _is_key(_bare_type(declared)))
+
+
+def _is_hashable(declared: Any, inside: tuple[Any, ...] = ()) -> bool:
+    declared = unwrapped(declared)
+    if is_union(declared) or get_origin(declared) is tuple:
+        return all(_is_hashable(member, inside) for member in get_args(declared))
+    if isinstance(declared, type) and attrs.has(declared) and declared not in inside:
+        hashed = [field for field in fields_of(declared) if (field.eq if field.hash is None else field.hash)]
+        return declared.__hash__ is not None and all(
+            _is_hashable(field.type, (*inside, declared)) for field in hashed
+        )
+    return get_origin(declared) not in (list, set, dict)
+
+
+def _name(declared: Any) -> str:
+    return getattr(declared, "__name__", None) or repr(declared)

@@ -1,0 +1,49 @@
+"""The suite runs on each adapter: in memory, in memory with a mapped class, and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.database import create_engine
+from infrastructure.outbox import outbox_metadata
+from tests import servers
+from tests.conformance import adapters
+from tests.conformance.wallets import MappedWallet, PlainWallet, wallets_metadata
+
+
+@pytest.fixture(scope="session")
+def wallets_url(postgres_server: servers.Server) -> Iterator[str]:
+    with servers.fresh_database(postgres_server) as url:
+        servers.run(_create_tables(url))
+        yield url
+
+
+async def _create_tables(url: str) -> None:
+    engine = create_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(outbox_metadata.create_all)
+        await connection.run_sync(wallets_metadata.create_all)
+    await engine.dispose()
+
+
+@pytest.fixture(params=["memory", "memory, mapped class", "postgres"])
+def adapter(request: pytest.FixtureRequest) -> adapters.Adapter:
+    if request.param == "postgres":
+        # Asked for only here, so that the other two need no server.
+        return adapters.postgres(request.getfixturevalue("wallets_engine"))
+    return adapters.memory(PlainWallet if request.param == "memory" else MappedWallet)
+
+
+@pytest_asyncio.fixture
+async def wallets_engine(wallets_url: str) -> AsyncIterator[AsyncEngine]:
+    # Nothing outlives the run, so no commit needs to wait for the disk.
+    engine = create_engine(wallets_url, connect_args={"server_settings": {"synchronous_commit": "off"}})
+    yield engine
+    async with engine.begin() as connection:
+        await connection.execute(text("TRUNCATE outbox_events, conformance_wallets RESTART IDENTITY"))
+    await engine.dispose()

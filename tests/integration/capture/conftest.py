@@ -1,0 +1,25 @@
+"""A bank per test, in one database per run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from tests import bank as banks
+from tests import servers
+
+
+@pytest.fixture(scope="session")
+def bank_url(postgres_server: servers.Server) -> Iterator[str]:
+    with banks.fresh_bank(postgres_server) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def bank(bank_url: str) -> AsyncIterator[banks.Bank]:
+    engine = banks.engine_of(bank_url)
+    yield banks.Bank.on(engine)
+    await banks.empty_bank(engine)
+    await engine.dispose()

@@ -1,0 +1,361 @@
+"""C6: an existing application adopts capture on its own sessions with one call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import attrs
+import pytest
+from sqlalchemy import Column, MetaData, Table, Text, TypeDecorator, Uuid, select, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, configure_mappers, registry, sessionmaker
+
+from infrastructure.errors import BadSetting
+from infrastructure.outbox import MappingRefused, aggregate_columns, install_capture, map_aggregate
+from infrastructure.outbox.install import CannotCapture
+from infrastructure.outbox.tables import outbox_events_in
+from kernel import AggregateRoot, StaleAggregate, aggregate
+from kernel.catalogue import isolated_definitions
+from tests.bank import Bank, bus_of
+from tests.domain import Announced, Noted, Wallet
+
+ROOT = Path(__file__).parents[3]
+
+
+async def assert_captures(bank: Bank, session: AsyncSession) -> None:
+    """What this session commits has its events, each once."""
+    async with session:
+        wallet = Wallet.open("adopted")
+        session.add(wallet)
+        bus_of(session).emit(Announced("adopted"))
+        await session.commit()
+    assert await bank.outbox() == ["1 adopted", "- adopted"]
+
+
+@pytest.mark.servers
+async def test_an_async_sessionmaker_is_adopted_and_returned(bank: Bank) -> None:
+    """C6: with one call; sessions of other makers stay as they are."""
+    maker = async_sessionmaker(bank.engine)
+    assert install_capture(maker) is maker
+    await assert_captures(bank, maker())
+    async with async_sessionmaker(bank.engine)() as other:
+        other.add(Wallet.open("other"))
+        await other.commit()
+    assert len(await bank.outbox()) == 2
+
+
+async def test_a_sync_sessionmaker_is_adopted(bank: Bank) -> None:
+    """C6: for code inside `run_sync`; the driver is asyncpg all the same."""
+    maker = install_capture(sessionmaker())
+
+    def work(connection: Any) -> None:
+        with maker(bind=connection) as session:
+            session.add(Wallet.open("sync"))
+            session.commit()
+
+    async with bank.engine.connect() as connection:
+        await connection.run_sync(work)
+        await connection.commit()
+    assert await bank.outbox() == ["1 sync"]
+
+
+async def test_a_session_class_of_ones_own_is_adopted_in_place(bank: Bank) -> None:
+    """C6: whoever calls the class gets a capturing session, with what the class adds."""
+
+    class OwnSession(Session):
+        def add(self, instance: object, *, _warn: bool = True) -> None:
+            added.append(instance)
+            super().add(instance)
+
+    added: list[object] = []
+    assert install_capture(OwnSession) is OwnSession
+    await assert_captures(bank, AsyncSession(bank.engine, sync_session_class=OwnSession))
+    assert added
+
+
+async def test_an_async_session_class_of_ones_own_is_adopted(bank: Bank) -> None:
+    """C6: and the library's class stays as it is."""
+
+    class OwnAsyncSession(AsyncSession):
+        pass
+
+    assert install_capture(OwnAsyncSession) is OwnAsyncSession
+    await assert_captures(bank, OwnAsyncSession(bank.engine))
+    assert AsyncSession.sync_session_class is Session
+
+
+async def test_a_maker_keeps_the_sync_session_class_that_it_was_given(bank: Bank) -> None:
+    """C6: capture comes on top of it, and only in this maker's sessions."""
+
+    class OwnSession(Session):
+        tenant = "blue"
+
+    maker = install_capture(async_sessionmaker(bank.engine, sync_session_class=OwnSession))
+    session = maker()
+    assert isinstance(session.sync_session, OwnSession)
+    assert session.sync_session.tenant == "blue"
+    await assert_captures(bank, session)
+    assert not hasattr(OwnSession, "outbox")
+
+
+async def test_a_maker_of_an_own_async_session_class_leaves_the_class_as_it_is(bank: Bank) -> None:
+    """C6: one call, one target."""
+
+    class OwnAsyncSession(AsyncSession):
+        pass
+
+    maker = install_capture(async_sessionmaker(bank.engine, class_=OwnAsyncSession))
+    session = maker()
+    assert isinstance(session, OwnAsyncSession)
+    await assert_captures(bank, session)
+    assert OwnAsyncSession.sync_session_class is Session
+
+
+async def test_installing_twice_writes_once(bank: Bank) -> None:
+    """C6: on the maker, and on the class that it makes."""
+
+    class OwnSession(Session):
+        pass
+
+    install_capture(OwnSession)
+    maker = async_sessionmaker(bank.engine, sync_session_class=OwnSession)
+    install_capture(install_capture(maker))
+    install_capture(OwnSession)
+    await assert_captures(bank, maker())
+
+
+@pytest.mark.parametrize("target", [Session, AsyncSession, object(), int, "sessions", None])
+def test_what_makes_no_sessions_of_its_own_is_refused(target: object) -> None:
+    """C6: SQLAlchemy's own classes serve the whole process."""
+    with pytest.raises(CannotCapture, match=r"takes a sessionmaker or your own subclass of Session or AsyncSession"):
+        install_capture(target)
+
+
+async def test_an_engine_of_another_driver_is_refused_by_name() -> None:
+    """C6: capture writes through asyncpg."""
+    from sqlalchemy import create_engine
+
+    maker = install_capture(sessionmaker(create_engine("sqlite://")))
+    with maker() as session:
+        session.add(Wallet.open())
+        with pytest.raises(Exception, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"):
+            session.commit()
+
+
+# --- the schema ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def other_schema(bank: Bank) -> AsyncIterator[str]:
+    async with bank.engine.begin() as connection:
+        await connection.execute(text("CREATE SCHEMA ledger"))
+        await connection.run_sync(outbox_events_in("ledger").create)
+    yield "ledger"
+    async with bank.engine.begin() as connection:
+        await connection.execute(text("DROP SCHEMA ledger CASCADE"))
+
+
+async def stored_in(bank: Bank, schema: str) -> list[str]:
+    table = outbox_events_in(schema)
+    async with bank.engine.connect() as connection:
+        return list(await connection.scalars(select(table.c.event_type).order_by(table.c.position)))
+
+
+@pytest.mark.parametrize("by", ["environment", "argument"])
+async def test_events_go_into_the_schema_that_is_set(
+    bank: Bank, other_schema: str, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """C6: OUTBOX_SCHEMA of the environment, or the argument, which is stronger."""
+    monkeypatch.setenv("OUTBOX_SCHEMA", other_schema if by == "environment" else "elsewhere")
+    argument = {} if by == "environment" else {"schema": other_schema}
+    maker = install_capture(async_sessionmaker(bank.engine), **argument)
+    async with maker() as session:
+        session.add(Wallet.open())
+        await session.commit()
+    assert await stored_in(bank, other_schema) == ["bank.opened"]
+    assert await bank.outbox() == []
+
+
+def test_a_second_schema_for_the_same_sessions_is_refused() -> None:
+    """C6: an event has one outbox."""
+    maker = install_capture(async_sessionmaker(), schema="one")
+    with pytest.raises(CannotCapture, match="captures into schema 'one' already"):
+        install_capture(maker, schema="two")
+
+
+def test_a_schema_that_cannot_be_a_name_is_refused() -> None:
+    """C6: it would be written into statements."""
+    with pytest.raises(BadSetting, match="OUTBOX_SCHEMA"):
+        install_capture(async_sessionmaker(), schema='a"; DROP TABLE b')
+
+
+UNCAPTURED = """
+import asyncio, sys
+from sqlalchemy.ext.asyncio import AsyncSession
+from infrastructure.database import create_engine
+from infrastructure.outbox import OutboxEventDispatcher
+from tests.domain import Announced
+
+async def main():
+    engine = create_engine(sys.argv[1])
+    async with AsyncSession(engine) as session:
+        await OutboxEventDispatcher(session).dispatch([Announced("by hand")])
+        await session.commit()
+    await engine.dispose()
+
+asyncio.run(main())
+"""
+
+
+async def test_events_dispatched_without_capture_go_into_the_schema_of_the_environment(
+    bank: Bank, bank_url: str, other_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C6: in a process of its own, since a process maps OutboxRecord once."""
+    monkeypatch.setenv("OUTBOX_SCHEMA", other_schema)
+    subprocess.run([sys.executable, "-c", UNCAPTURED, bank_url], cwd=ROOT, check=True)
+    assert await stored_in(bank, other_schema) == ["bank.announced"]
+    assert await bank.outbox() == []
+
+
+# --- the mapping --------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class ParcelId:
+    value: UUID
+
+
+class ParcelIdType(TypeDecorator[ParcelId]):
+    """How an application stores a value object as its one value."""
+
+    impl = Uuid
+    cache_ok = True
+
+    def process_bind_param(self, value: ParcelId | None, dialect: object) -> UUID | None:
+        return None if value is None else value.value
+
+    def process_result_value(self, value: UUID | None, dialect: object) -> ParcelId | None:
+        return None if value is None else ParcelId(value)
+
+
+@pytest.fixture
+def own() -> Iterator[registry]:
+    """An application's registry, forgotten afterwards together with what is defined meanwhile."""
+    mapped = registry(metadata=MetaData())
+    with isolated_definitions():
+        yield mapped
+    mapped.dispose()
+
+
+async def create(bank: Bank, own: registry) -> None:
+    async with bank.engine.begin() as connection:
+        await connection.run_sync(own.metadata.create_all)
+
+
+async def drop(bank: Bank, own: registry) -> None:
+    async with bank.engine.begin() as connection:
+        await connection.run_sync(own.metadata.drop_all)
+
+
+async def test_an_id_may_be_a_value_object(bank: Bank, own: registry) -> None:
+    """K2: the outbox has its UUID."""
+
+    @aggregate("test.parcel")
+    class Parcel(AggregateRoot):
+        id: ParcelId
+
+    map_aggregate(own, Parcel, Table("parcels", own.metadata, Column("id", ParcelIdType, primary_key=True), *aggregate_columns()))
+    await create(bank, own)
+    parcel_id = ParcelId(uuid4())
+    async with bank.session() as session:
+        parcel = Parcel(parcel_id)
+        parcel.record(Noted("packed"))
+        session.add(parcel)
+        await session.commit()
+        session.expunge_all()
+        (await session.get_one(Parcel, parcel_id)).record(Noted("sent"))
+        await session.commit()
+    assert await bank.stream(parcel_id.value) == ["1 packed", "2 sent"]
+    await drop(bank, own)
+
+
+async def test_an_aggregate_that_is_mapped_after_the_call_is_captured_as_well(bank: Bank, own: registry) -> None:
+    """C6: and is as honest about a stale state as the others."""
+    install_capture(async_sessionmaker(bank.engine))
+
+    @aggregate("test.crate")
+    class Crate(AggregateRoot):
+        id: UUID
+
+    map_aggregate(own, Crate, Table("crates", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns()))
+    await create(bank, own)
+    crate_id = uuid4()
+    crate = Crate(crate_id)
+    async with bank.session() as session:
+        session.add(crate)
+        crate.record(Noted("packed"))
+        await session.commit()
+        await session.rollback()
+        session.expire(crate)
+        with pytest.raises(StaleAggregate):
+            crate.record(Noted("sent"))
+    assert await bank.stream(crate_id) == ["1 packed"]
+    await drop(bank, own)
+
+
+async def test_a_missing_column_is_refused_with_the_statement_that_adds_it_and_the_statement_serves(
+    bank: Bank, own: registry
+) -> None:
+    """C6: first `version`, then the lock; then capture works, on the rows that were there as well."""
+
+    @aggregate("test.box")
+    class Box(AggregateRoot):
+        id: UUID
+        label: str = ""
+
+    box_id = uuid4()
+    async with bank.engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE boxes (id uuid PRIMARY KEY, label text NOT NULL)"))
+        await connection.execute(text("INSERT INTO boxes VALUES (:id, 'old')"), {"id": box_id})
+
+    columns: list[Any] = [Column("id", Uuid, primary_key=True), Column("label", Text)]
+    for added in aggregate_columns():
+        with pytest.raises(MappingRefused) as refused:
+            mapped_with(Box, columns)
+        statement = str(refused.value).split("`")[-2 if "map it with" in str(refused.value) else -2]
+        assert statement.startswith(f"ALTER TABLE boxes ADD COLUMN {added.name} ")
+        async with bank.engine.begin() as connection:
+            await connection.execute(text(statement))
+        columns = [*columns, added]
+
+    boxes = mapped_with(Box, columns)
+    async with bank.session() as session:
+        box = await session.get_one(Box, box_id)
+        assert (box.label, box.version) == ("old", 0)
+        box.record(Noted("adopted"))
+        session.add(fresh := Box(uuid4(), "new"))
+        fresh.record(Noted("new"))
+        await session.commit()
+    assert await bank.outbox() == ["1 adopted", "1 new"]
+    boxes.dispose()
+    async with bank.engine.begin() as connection:
+        await connection.execute(text("DROP TABLE boxes"))
+
+
+def mapped_with(cls: type[Any], columns: list[Any]) -> registry:
+    """Map the class with these columns alone, or take the mapping back."""
+    attempt = registry(metadata=MetaData())
+    table = Table("boxes", attempt.metadata, *(column._copy() for column in columns))
+    try:
+        lock = {"version_id_col": table.c.revision} if "revision" in table.c else {}
+        attempt.map_imperatively(cls, table, **lock)
+        configure_mappers()
+    except MappingRefused:
+        attempt.dispose()
+        raise
+    return attempt

@@ -1,0 +1,56 @@
+"""C5: bulk and Core statements pass the unit of work by, and the bus is the way to tell of them."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import delete, insert, update
+
+from kernel import ConcurrencyError
+from tests.bank import Bank, bus_of, loaded
+from tests.domain import Announced, Wallet, wallets
+
+
+async def test_bulk_and_core_statements_write_no_events(bank: Bank) -> None:
+    """C5: neither ORM bulk statements nor Core ones, whatever they do to rows of aggregates."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        await session.execute(insert(Wallet), [{"id": uuid4(), "owner": "bulk", "balance": 0}])
+        await session.execute(update(Wallet).where(wallets.c.id == wallet_id).values(balance=7))
+        await session.execute(update(wallets).values(owner="core"))
+        await session.execute(delete(Wallet).where(wallets.c.balance == 0))
+        await session.commit()
+    assert await bank.row(wallet_id) == (7, 1)
+    assert await bank.outbox() == ["1 ada"]
+
+
+@pytest.mark.servers
+async def test_emit_tells_of_a_bulk_change_in_its_transaction(bank: Bank) -> None:
+    """C5: with the aggregate's type and id it joins that stream, without a number."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        await session.execute(update(Wallet).values(balance=7))
+        bus_of(session).emit(Announced("raised"), aggregate_type=Wallet, aggregate_id=wallet_id)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "- raised"]
+    async with bank.session() as session:
+        await session.execute(update(Wallet).values(balance=8))
+        bus_of(session).emit(Announced("given up"), aggregate_type="bank.wallet", aggregate_id=wallet_id)
+        await session.rollback()
+    assert await bank.stream(wallet_id) == ["1 ada", "- raised"]
+    assert await bank.row(wallet_id) == (7, 1)
+
+
+async def test_a_bulk_change_that_moves_the_revision_is_a_conflict_for_who_had_loaded_before(bank: Bank) -> None:
+    """C5: a bulk statement that keeps to the lock is as safe as any other writer."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session, bank.session() as bulk:
+        wallet = await loaded(session, wallet_id)
+        await bulk.execute(update(wallets).values(balance=7, revision=wallets.c.revision + 1))
+        await bulk.commit()
+        wallet.pay(1)
+        with pytest.raises(ConcurrencyError):
+            await session.commit()
+    assert await bank.row(wallet_id) == (7, 1)
+    assert await bank.outbox() == ["1 ada"]

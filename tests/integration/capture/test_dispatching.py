@@ -1,0 +1,165 @@
+"""K6: events written by hand through the dispatcher and the middleware, with and without capture."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware
+from kernel import EventBus, EventDispatcher, UnserializableEvent
+from tests.bank import Bank, bus_of, loaded
+from tests.domain import Announced, Wallet
+
+
+@pytest.fixture
+async def plain(bank: Bank) -> AsyncIterator[AsyncSession]:
+    """A session without capture."""
+    async with async_sessionmaker(bank.engine, expire_on_commit=False)() as session:
+        yield session
+
+
+def announced(*texts: str) -> list[Announced]:
+    return [Announced(text) for text in texts]
+
+
+@pytest.mark.servers
+async def test_a_session_without_capture_stores_what_is_dispatched(bank: Bank, plain: AsyncSession) -> None:
+    """K6: a row per event, in their order, with aggregate and number where they have them."""
+    wallet = Wallet.open()
+    plain.add(wallet)
+    wallet.pay(1)
+    dispatcher = OutboxEventDispatcher(plain)
+    assert isinstance(dispatcher, EventDispatcher)
+    await dispatcher.dispatch([*wallet.collect_events(), *announced("a", "b")])
+    await plain.commit()
+    assert await bank.outbox() == ["1 ada", "2 1", "- a", "- b"]
+    assert await bank.stream(wallet.id) == ["1 ada", "2 1"]
+    assert wallet.recorded_events == ()
+
+
+@pytest.mark.parametrize("captured", [True, False])
+async def test_dispatching_neither_flushes_nor_commits(bank: Bank, plain: AsyncSession, captured: bool) -> None:
+    """K6: when to write is the session's business, so a rollback takes all back."""
+    async with bank.session() as captured_session:
+        session = captured_session if captured else plain
+        await OutboxEventDispatcher(session).dispatch(announced("given up"))
+        assert session.new
+        assert not session.in_transaction() or await bank.outbox() == []
+        await session.rollback()
+        await session.commit()
+    assert await bank.outbox() == []
+
+
+async def test_the_dispatcher_takes_the_sync_session_as_well(bank: Bank) -> None:
+    """K6: what runs inside `run_sync` has no other."""
+    async with bank.session() as session:
+        await OutboxEventDispatcher(session.sync_session).dispatch(announced("sync"))
+        await session.commit()
+    assert await bank.outbox() == ["- sync"]
+
+
+@pytest.mark.servers
+async def test_a_collected_event_is_written_once_on_a_captured_session(bank: Bank) -> None:
+    """K6: before the flush, after it, and after the deletion of its aggregate."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        dispatcher = OutboxEventDispatcher(session)
+        new, old = Wallet.open("new"), await loaded(session, wallet_id)
+        session.add(new)
+        old.note("before the flush")
+        await dispatcher.dispatch([*new.collect_events(), *old.collect_events()])
+        old.note("after the flush")
+        await session.flush()
+        await dispatcher.dispatch(old.collect_events())
+        old.note("farewell")
+        await session.delete(old)
+        await session.flush()
+        await dispatcher.dispatch(old.collect_events())
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 before the flush", "3 after the flush", "4 farewell"]
+    assert await bank.stream(new.id) == ["1 new"]
+
+
+async def test_collecting_takes_nothing_from_capture(bank: Bank) -> None:
+    """K6: a collected event that nobody dispatches is written all the same."""
+    async with bank.session() as session:
+        wallet = Wallet.open()
+        session.add(wallet)
+        assert len(wallet.collect_events()) == 1
+        assert wallet.recorded_events == ()
+        await session.commit()
+    assert await bank.stream(wallet.id) == ["1 ada"]
+
+
+async def test_a_captured_session_stores_events_of_no_aggregate_in_their_order(bank: Bank) -> None:
+    """K6: made, emitted on another bus, or recorded elsewhere."""
+    stranger, bus = Wallet.open("stranger"), EventBus()
+    bus.emit(Announced("emitted"), aggregate_type=Wallet, aggregate_id=stranger.id)
+    async with bank.session() as session:
+        await OutboxEventDispatcher(session).dispatch([*stranger.collect_events(), *bus.collect(), Announced("made")])
+        await session.commit()
+    assert await bank.outbox() == ["1 stranger", "- emitted", "- made"]
+    assert await bank.stream(stranger.id) == ["1 stranger", "- emitted"]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("captured", [True, False])
+async def test_the_middleware_writes_a_bus_and_says_how_much(
+    bank: Bank, plain: AsyncSession, captured: bool
+) -> None:
+    """C6: in the session's transaction, with the context as headers; the bus is empty afterwards."""
+    bus = EventBus()
+    for event in announced("one", "two"):
+        bus.emit(event)
+    async with bank.session() as captured_session:
+        session = captured_session if captured else plain
+        assert await OutboxMiddleware.flush(session, bus, user_id="ada") == 2
+        assert await OutboxMiddleware.flush(session, bus) == 0
+        assert await bank.outbox() == []
+        await session.commit()
+    assert await bank.outbox() == ["- one", "- two"]
+    assert [headers for _, _, headers in await bank.payloads()] == [{"user_id": "ada"}] * 2
+    assert not bus.has_events
+
+
+async def test_the_middleware_serves_a_captured_sessions_own_bus(bank: Bank) -> None:
+    """C6: each event once, though the commit would have written it as well."""
+    async with bank.session() as session:
+        bank.emit(session, "own")
+        assert await OutboxMiddleware.flush(session, bus_of(session), request_id="r1") == 1
+        assert bus_of(session).event_count == 0
+        await session.commit()
+    [(_, _, headers)] = await bank.payloads()
+    assert headers == {"request_id": "r1"}
+
+
+@pytest.mark.parametrize("captured", [True, False])
+async def test_an_event_that_cannot_be_stored_is_refused_by_either_way(
+    bank: Bank, plain: AsyncSession, captured: bool
+) -> None:
+    """C7: with the same sentence."""
+    async with bank.session() as captured_session:
+        session = captured_session if captured else plain
+        bus = EventBus()
+        bus.emit(Announced("good"))
+        bus.emit(Announced("a\0b"))
+        with pytest.raises(UnserializableEvent, match="field 'what' holds a NUL"):
+            await OutboxMiddleware.flush(session, bus)
+        await session.rollback()
+        await session.commit()
+    assert await bank.outbox() == []
+
+
+async def test_one_event_dispatched_twice_is_refused_by_the_database(bank: Bank, plain: AsyncSession) -> None:
+    """K6: event_id is unique, whoever writes."""
+    [event] = announced("once")
+    await OutboxEventDispatcher(plain).dispatch([event])
+    await plain.commit()
+    async with bank.session() as session:
+        await OutboxEventDispatcher(session).dispatch([event])
+        with pytest.raises(DBAPIError, match="outbox_events_event_id_key"):
+            await session.commit()
+    assert await bank.outbox() == ["- once"]

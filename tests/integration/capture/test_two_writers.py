@@ -1,0 +1,356 @@
+"""C4: of two writers of one aggregate's row one commits, the other gets ConcurrencyError and leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import delete, select, text
+from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
+from tests.bank import Bank, loaded
+from tests.domain import Opened, Wallet, entries, wallets
+
+Change = Callable[[Wallet], object]
+
+
+def pay_one(wallet: Wallet) -> None:
+    wallet.pay(1)
+
+
+def pay_two(wallet: Wallet) -> None:
+    wallet.pay(2)
+
+
+def set_balance(wallet: Wallet) -> None:
+    """Change the row and record nothing."""
+    wallet.balance += 1
+
+
+def note(wallet: Wallet) -> None:
+    wallet.note("noted")
+
+
+@asynccontextmanager
+async def two_writers(bank: Bank, wallet_id: UUID) -> AsyncIterator[tuple[AsyncSession, Wallet, AsyncSession, Wallet]]:
+    """Both have loaded the wallet before either writes."""
+    async with bank.session() as first, bank.session() as second:
+        yield first, await loaded(first, wallet_id), second, await loaded(second, wallet_id)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("losing", [pay_two, set_balance, note])
+@pytest.mark.parametrize("winning", [pay_one, set_balance, note])
+async def test_the_second_writer_loses_whatever_either_changed(bank: Bank, winning: Change, losing: Change) -> None:
+    """C4: with or without events, no update is lost and no event of the loser exists."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        winning(mine)
+        losing(theirs)
+        bank.emit(second, "lost")
+        await first.commit()
+        held = await bank.row(wallet_id), await bank.outbox()
+        with pytest.raises(ConcurrencyError, match="load it again and retry"):
+            await second.commit()
+        with pytest.raises(PendingRollbackError):
+            await second.commit()
+        await second.rollback()
+        await second.commit()
+    assert (await bank.row(wallet_id), await bank.outbox()) == held
+
+
+async def test_a_writer_who_waits_for_the_other_loses_when_that_one_commits(bank: Bank) -> None:
+    """C4: both have flushed or try to; the second waits in the database for the first."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        mine.pay(1)
+        theirs.balance = 9
+        await first.flush()
+        losing = asyncio.create_task(second.commit())
+        await waiting(bank, 1)
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await losing
+    assert await bank.row(wallet_id) == (1, 2)
+
+
+async def test_a_writer_who_waits_for_the_other_wins_when_that_one_rolls_back(bank: Bank) -> None:
+    """C4: who gives up has written nothing."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        mine.pay(1)
+        theirs.pay(2)
+        await first.flush()
+        winning = asyncio.create_task(second.commit())
+        await waiting(bank, 1)
+        await first.rollback()
+        await winning
+    assert await bank.stream(wallet_id) == ["1 ada", "2 2"]
+    assert await bank.row(wallet_id) == (2, 2)
+
+
+@pytest.mark.parametrize("change", [pay_one, set_balance])
+async def test_a_writer_of_a_deleted_aggregate_loses(bank: Bank, change: Change) -> None:
+    """C4: the deletion was first."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        await first.delete(mine)
+        change(theirs)
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert await bank.row(wallet_id) is None
+    assert await bank.outbox() == ["1 ada"]
+
+
+async def test_a_deletion_of_what_another_has_changed_loses(bank: Bank) -> None:
+    """C4: a deletion is a write of the row."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        mine.balance = 1
+        await second.delete(theirs)
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert await bank.row(wallet_id) == (1, 1)
+
+
+@pytest.mark.servers
+async def test_a_change_of_a_child_is_protected_where_the_root_records(bank: Bank) -> None:
+    """C4: the loser's child is not stored either."""
+    wallet_id = await bank.open_wallet()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        mine.enter("mine")
+        theirs.enter("theirs")
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert await bank.entries(wallet_id) == ["mine"]
+    assert await bank.stream(wallet_id) == ["1 ada", "2 mine"]
+
+
+@pytest.mark.servers
+async def test_a_new_aggregate_with_the_id_of_another_is_told_that_the_id_is_taken(bank: Bank) -> None:
+    """C4: two writers create the same aggregate, and the outbox's unique key decides."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        twin = Wallet(wallet_id, "twin")
+        twin.record(Opened("twin"))
+        session.add(twin)
+        with pytest.raises(AggregateIdTaken, match="another writer created it first") as caught:
+            await session.commit()
+    assert (caught.value.aggregate_type, caught.value.aggregate_id) == ("bank.wallet", wallet_id)
+    assert await bank.outbox() == ["1 ada"]
+
+
+@pytest.mark.servers
+async def test_the_id_of_a_deleted_aggregate_is_taken(bank: Bank) -> None:
+    """C4: its stream would begin anew under numbers that exist."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        await session.delete(await loaded(session, wallet_id))
+        await session.commit()
+    async with bank.session() as session:
+        again = Wallet(wallet_id, "again")
+        again.record(Opened("again"))
+        session.add(again)
+        with pytest.raises(AggregateIdTaken, match="or it lived before and was deleted"):
+            await session.commit()
+    assert await bank.outbox() == ["1 ada"]
+
+
+async def test_of_two_first_events_of_a_wallet_that_had_none_one_is_stored(bank: Bank) -> None:
+    """C4: the aggregate's row is at version 0."""
+    wallet = Wallet(uuid4(), "plain")
+    async with bank.session() as session:
+        session.add(wallet)
+        await session.commit()
+    async with two_writers(bank, wallet.id) as (first, mine, second, theirs):
+        mine.note("mine")
+        theirs.note("theirs")
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert await bank.outbox() == ["1 mine"]
+
+
+@pytest.mark.servers
+async def test_writers_who_cross_aggregates_deadlock_and_one_of_them_loses(bank: Bank) -> None:
+    """C4: a deadlock is a conflict, told with its sentence."""
+    one, two = await bank.open_wallet("one"), await bank.open_wallet("two")
+    async with bank.session() as first, bank.session() as second:
+        for session, wallet_id in ((first, one), (second, two)):
+            (await loaded(session, wallet_id)).pay(1)
+            await session.flush()
+        (await loaded(first, two)).pay(2)
+        (await loaded(second, one)).pay(2)
+        results = await asyncio.gather(first.commit(), second.commit(), return_exceptions=True)
+    assert sorted(type(result) for result in results if result) == [ConcurrencyError]
+    assert "deadlock" in str(next(filter(None, results)))
+    winner = one if results[0] is None else two
+    other = two if winner == one else one
+    assert await bank.stream(winner) == [f"1 {'one' if winner == one else 'two'}", "2 1"]
+    assert (await bank.stream(other))[1:] == ["2 2"]
+
+
+@pytest.mark.servers
+async def test_a_serialization_failure_is_a_conflict(bank: Bank) -> None:
+    """C4: a write after another's commit, as the isolation level sees it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as first, bank.session() as second:
+        await second.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+        await second.execute(select(wallets))
+        (await loaded(first, wallet_id)).balance = 1
+        await first.commit()
+        await second.execute(select(wallets.c.balance))
+        theirs = await loaded(second, wallet_id)
+        theirs.balance = 2
+        with pytest.raises(ConcurrencyError, match="serialization failure"):
+            await second.commit()
+    assert await bank.row(wallet_id) == (1, 1)
+
+
+async def write_skew(bank: Bank, first: AsyncSession, second: AsyncSession) -> None:
+    """Each reads all wallets and opens one more, which no serial order of the two explains."""
+    for session in (first, second):
+        await session.connection(execution_options={"isolation_level": "SERIALIZABLE"})
+        await session.execute(select(wallets))
+    for session in (first, second):
+        session.add(Wallet.open())
+        await session.flush()
+
+
+@pytest.mark.servers
+async def test_a_serialization_failure_at_the_commit_itself_is_a_conflict(bank: Bank) -> None:
+    """C4: SERIALIZABLE may refuse as late as COMMIT."""
+    async with bank.session() as first, bank.session() as second:
+        await write_skew(bank, first, second)
+        await first.commit()
+        with pytest.raises(ConcurrencyError, match="serialization failure"):
+            await second.commit()
+    assert await bank.outbox() == ["1 ada"]
+
+
+async def test_a_begin_block_tells_a_serialization_failure_of_its_commit_as_a_conflict(bank: Bank) -> None:
+    """C4: `async with session.begin()` commits through the transaction, past the session's own commit."""
+    async with bank.session() as first, bank.session() as second:
+        with pytest.raises(ConcurrencyError, match="serialization failure"):
+            async with second.begin():
+                await write_skew(bank, first, second)
+                await first.commit()
+    assert await bank.outbox() == ["1 ada"]
+
+
+@pytest.mark.servers
+async def test_a_use_case_wrapped_to_retry_wins_in_the_end(bank: Bank) -> None:
+    """C4: it runs again from its first line, with the aggregate loaded anew."""
+    wallet_id = await bank.open_wallet()
+    attempts: list[int] = []
+
+    @retry_on_conflict
+    async def pay() -> None:
+        async with bank.session() as session:
+            wallet = await loaded(session, wallet_id)
+            attempts.append(wallet.version)
+            if len(attempts) < 3:
+                await foreign_payment(bank, wallet_id)
+            wallet.pay(1)
+            await session.commit()
+
+    await pay()
+    assert attempts == [1, 2, 3]
+    assert await bank.stream(wallet_id) == ["1 ada", "2 100", "3 100", "4 1"]
+    assert await bank.row(wallet_id) == (201, 4)
+
+
+async def test_a_use_case_that_always_loses_gives_up_after_its_attempts(bank: Bank) -> None:
+    """C4: what is left is the conflict, for the caller."""
+    wallet_id = await bank.open_wallet()
+
+    @retry_on_conflict(attempts=2)
+    async def pay() -> None:
+        async with bank.session() as session:
+            wallet = await loaded(session, wallet_id)
+            await foreign_payment(bank, wallet_id)
+            wallet.pay(1)
+            await session.commit()
+
+    with pytest.raises(ConcurrencyError):
+        await pay()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 100", "3 100"]
+
+
+async def test_many_writers_who_retry_all_win_and_lose_no_payment(bank: Bank) -> None:
+    """C4: the row has every payment, the stream every number."""
+    wallet_id = await bank.open_wallet()
+
+    @retry_on_conflict(attempts=20)
+    async def pay() -> None:
+        async with bank.session() as session:
+            (await loaded(session, wallet_id)).pay(1)
+            await session.commit()
+
+    await asyncio.gather(*(pay() for _ in range(5)))
+    assert await bank.stream(wallet_id) == ["1 ada", *(f"{number} 1" for number in range(2, 7))]
+    assert await bank.row(wallet_id) == (5, 6)
+
+
+async def test_after_a_conflict_the_session_serves_on(bank: Bank) -> None:
+    """C4: load again and retry, in the same session."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        await foreign_payment(bank, wallet_id)
+        wallet.pay(1)
+        with pytest.raises(ConcurrencyError):
+            await session.commit()
+        await session.rollback()
+        await session.refresh(wallet)
+        wallet.pay(1)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 100", "3 1"]
+    assert await bank.row(wallet_id) == (101, 3)
+
+
+async def test_an_autoflush_tells_a_conflict_as_a_commit_does(bank: Bank) -> None:
+    """C4: a query may be what flushes."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        (await loaded(session, wallet_id)).balance = 5
+        await foreign_payment(bank, wallet_id)
+        with pytest.raises(ConcurrencyError):
+            await session.execute(select(Wallet))
+
+
+async def test_a_deletion_by_core_statement_is_a_conflict_for_the_writer(bank: Bank) -> None:
+    """C4: whoever took the row away, it is gone."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        await session.execute(delete(entries))
+        await session.execute(delete(wallets))
+        wallet.pay(1)
+        with pytest.raises(ConcurrencyError):
+            await session.commit()
+    assert await bank.row(wallet_id) == (0, 1)
+
+
+async def foreign_payment(bank: Bank, wallet_id: UUID) -> None:
+    async with bank.session() as session:
+        (await loaded(session, wallet_id)).pay(100)
+        await session.commit()
+
+
+async def waiting(bank: Bank, writers: int) -> None:
+    """Return when so many connections of this database wait for a lock."""
+    query = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    async with bank.engine.connect() as connection, asyncio.timeout(10):
+        while await connection.scalar(query) != writers:
+            await connection.rollback()

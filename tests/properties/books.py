@@ -1,0 +1,267 @@
+"""The plain model of the capture machine: rows with their whole history, transactions, savepoints, conflicts.
+
+It knows nothing of flush events, identity maps or outbox rows. A row carries the history that made it, and the
+one law is: the outbox holds the histories of the rows that committed, deleted ones included, and what the
+committed transactions announced; nothing else, in the order in which it was written.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+import attrs
+
+
+class Conflict(Exception):
+    """Another writer was first."""
+
+
+class Row(NamedTuple):
+    """An aggregate's state, and how it came about: the n-th word of its history is its n-th event."""
+
+    balance: int = 0
+    history: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+    revision: int = 0
+    deleted: bool = False
+
+    def told(self, word: str, *, balance: int = 0, entry: bool = False) -> Row:
+        """The row after one more event."""
+        return self._replace(
+            balance=self.balance + balance,
+            history=(*self.history, word),
+            entries=(*self.entries, word) if entry else self.entries,
+        )
+
+
+class Announcement(NamedTuple):
+    """An event of the bus, and whose stream it joined."""
+
+    word: str
+    wallet_id: UUID | None
+
+
+class Told(NamedTuple):
+    """One row of the outbox."""
+
+    word: str
+    wallet_id: UUID | None
+    number: int | None
+
+
+@attrs.define(eq=False)
+class Thing:
+    """An aggregate as one writer holds it in memory; `now` is None where its state was taken away."""
+
+    id: UUID
+    now: Row | None
+    base: Row | None = None
+    status: Literal["new", "added", "stored", "deleted"] = "new"
+    doomed: bool = False
+    held: bool = True
+    inserted_at: int = -1
+    updated_at: int = -1
+    deleted_at: int = -1
+
+    @property
+    def changed(self) -> bool:
+        """Whether memory differs from the row."""
+        return self.status == "stored" and self.now is not None and self.now != self.base
+
+    @property
+    def tells(self) -> bool:
+        """Whether it has events that its row has not."""
+        if self.now is None or self.status in ("new", "deleted"):
+            return False
+        return self.now.history != (self.base.history if self.base else ())
+
+    @property
+    def kept(self) -> bool:
+        """Whether its session holds it, though nobody else does."""
+        return self.status == "added" or self.changed or self.doomed
+
+
+@attrs.define(eq=False)
+class World:
+    """What has committed, and when each word was written."""
+
+    rows: dict[UUID, Row] = attrs.Factory(dict)
+    bus: list[Announcement] = attrs.Factory(list)
+    journal: list[str] = attrs.Factory(list)
+    written_at: dict[str, int] = attrs.Factory(dict)
+    said_at: dict[str, int] = attrs.Factory(dict)
+    clock: int = 0
+
+    def tick(self) -> int:
+        """The next moment."""
+        self.clock += 1
+        return self.clock
+
+    def word(self, kind: str) -> str:
+        """A new word, unlike any other, that remembers when it was said."""
+        moment = self.tick()
+        self.said_at[f"{kind}{moment}"] = moment
+        return f"{kind}{moment}"
+
+    def outbox(self) -> list[Told]:
+        """What the outbox must hold, in the order of position."""
+        told = [Told(each.word, each.wallet_id, None) for each in self.bus]
+        for wallet_id, row in self.rows.items():
+            told += [Told(word, wallet_id, number) for number, word in enumerate(row.history, start=1)]
+        return sorted(told, key=lambda each: (self.written_at[each.word], self.said_at[each.word]))
+
+
+@attrs.frozen
+class Savepoint:
+    """What a transaction had written when the savepoint began."""
+
+    began: int
+    rows: dict[UUID, Row]
+    bus: tuple[Announcement, ...]
+    journal: tuple[str, ...]
+
+
+@attrs.define(eq=False)
+class Writer:
+    """One session: what it holds in memory, and what its transaction has written."""
+
+    world: World
+    things: list[Thing] = attrs.Factory(list)
+    rows: dict[UUID, Row] = attrs.Factory(dict)
+    bus: list[Announcement] = attrs.Factory(list)
+    journal: list[str] = attrs.Factory(list)
+    waiting: list[Announcement] = attrs.Factory(list)
+    savepoints: list[Savepoint] = attrs.Factory(list)
+
+    def row(self, wallet_id: UUID) -> Row | None:
+        """The row as this transaction sees it; None where there is none."""
+        row = self.rows.get(wallet_id) or self.world.rows.get(wallet_id)
+        return None if row is None or row.deleted else row
+
+    def thing(self, wallet_id: UUID) -> Thing | None:
+        """The aggregate of this id that the session has as stored."""
+        found = (each for each in self.things if each.id == wallet_id and each.status == "stored")
+        return next(found, None)
+
+    def writes(self) -> set[UUID]:
+        """The ids of the stored rows that a flush would write."""
+        return {each.id for each in self.things if each.changed or each.doomed}
+
+    # --- the unit of work -------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what memory holds, or raise Conflict and write nothing."""
+        writing = [each for each in self.things if each.status == "added" or each.changed or each.doomed]
+        for thing in writing:
+            row = self.row(thing.id)
+            if thing.status != "added" and (row is None or thing.base is None or row.revision != thing.base.revision):
+                raise Conflict
+        moment = self.world.tick()
+        for announcement in self.waiting:
+            self.world.written_at[announcement.word] = moment
+        self.bus += self.waiting
+        self.waiting = []
+        for thing in writing:
+            self._write(thing, moment)
+        self._forget_unheld()
+
+    def _write(self, thing: Thing, moment: int) -> None:
+        assert thing.now is not None
+        before = thing.base.history if thing.base else ()
+        for word in thing.now.history[len(before) :]:
+            self.world.written_at[word] = moment
+        if thing.status == "added":
+            thing.status, thing.inserted_at = "stored", moment
+            thing.now = thing.now._replace(revision=1)
+        elif thing.changed:
+            thing.updated_at = moment
+            thing.now = thing.now._replace(revision=thing.now.revision + 1)
+        self.rows[thing.id] = thing.base = thing.now
+        if thing.doomed:
+            thing.status, thing.deleted_at, thing.doomed = "deleted", moment, False
+            self.rows[thing.id] = thing.now._replace(deleted=True)
+
+    def commit(self, *, forgetful: bool = False) -> None:
+        """Make what is written the world's; a forgetful session has to load everything again."""
+        self.flush()
+        self.world.rows.update(self.rows)
+        self.world.bus += self.bus
+        self.world.journal += self.journal
+        self.rows, self.bus, self.journal, self.savepoints = {}, [], [], []
+        self.things = [each for each in self.things if each.status != "deleted"]
+        for thing in self.things:
+            thing.inserted_at = thing.updated_at = thing.deleted_at = -1
+            if forgetful and thing.status == "stored":
+                thing.now = thing.base = None
+        self._forget_unheld()
+
+    def begin(self) -> None:
+        """Begin a savepoint, for which all is written first."""
+        self.flush()
+        self.savepoints.append(
+            Savepoint(self.world.tick(), dict(self.rows), tuple(self.bus), tuple(self.journal))
+        )
+
+    def release(self, depth: int) -> None:
+        """Release a savepoint and those inside it, for which all is written first."""
+        self.flush()
+        del self.savepoints[depth:]
+
+    def roll_back(self, depth: int | None = None) -> list[Thing]:
+        """Undo all since the savepoint, or since the beginning; return what is new again."""
+        began = -1 if depth is None else self.savepoints[depth].began
+        saved = Savepoint(-1, {}, (), ()) if depth is None else self.savepoints[depth]
+        self.rows, self.bus, self.journal = dict(saved.rows), list(saved.bus), list(saved.journal)
+        self.waiting = []
+        del self.savepoints[depth or 0 :]
+        unborn = [each for each in self.things if each.status == "added" or each.inserted_at >= max(began, 0)]
+        self.things = [each for each in self.things if each not in unborn]
+        for thing in self.things:
+            _restore(thing, began, everything=depth is None)
+        for thing in unborn:
+            thing.status, thing.base, thing.doomed, thing.inserted_at = "new", None, False, -1
+        self._forget_unheld()
+        return unborn
+
+    # --- one aggregate ----------------------------------------------------------------------------
+
+    def load(self, wallet_id: UUID) -> Thing | None:
+        """Have the aggregate in memory, as it stands there or else in its row."""
+        thing = self.thing(wallet_id)
+        if thing is None or thing.now is None:
+            row = self.row(wallet_id)
+            if row is None:
+                self.things = [each for each in self.things if each is not thing]
+                return None
+            if thing is None:
+                thing = Thing(wallet_id, None, status="stored")
+                self.things.append(thing)
+            thing.now = thing.base = row
+        thing.held = True
+        return thing
+
+    def forget(self, thing: Thing) -> None:
+        """Take its state away, and with it all that no row has."""
+        thing.now = thing.base = None
+
+    def drop(self, thing: Thing) -> None:
+        """Let go of the last reference outside the session."""
+        thing.held = False
+        self._forget_unheld()
+
+    def leave(self, thing: Thing) -> None:
+        """Take the aggregate out of the session."""
+        self.things.remove(thing)
+
+    def _forget_unheld(self) -> None:
+        self.things = [each for each in self.things if each.held or each.kept]
+
+
+def _restore(thing: Thing, began: int, *, everything: bool) -> None:
+    """Take away a state that is not that of the row any more."""
+    if everything or thing.changed or thing.updated_at >= began:
+        thing.now = thing.base = None
+    if thing.status == "deleted" and thing.deleted_at >= max(began, 0):
+        thing.status, thing.deleted_at = "stored", -1
+    thing.doomed = False

@@ -1,0 +1,75 @@
+"""K8: every event of every context, and of every shape there is, comes back equal."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel import DomainEvent, deserialize_event, serialize_event
+from kernel.catalogue import EventType, event_type_of, event_types
+from kernel.testing.copying import same_state
+from tests.properties.catalogue import CATALOGUE
+from tests.properties.wire_values import events
+
+CONTEXTS = Path(__file__).parents[2] / "contexts"
+
+
+def events_of_contexts() -> list[type[DomainEvent]]:
+    """Every event that a context publishes; a new context needs no change here."""
+    names = sorted(path.parent.name for path in CONTEXTS.glob("*/__init__.py"))
+    for name in names:
+        if find_spec(f"contexts.{name}.events") is not None:
+            import_module(f"contexts.{name}.events")
+    return [found.cls for found in event_types() if found.cls.__module__.startswith("contexts.")]
+
+
+EVENTS = [*events_of_contexts(), *CATALOGUE]
+
+
+def as_jsonb(text: str) -> str:
+    """What PostgreSQL gives back: keys sorted, by length first, and numbers without an exponent."""
+    return json.dumps(_sorted(json.loads(text)), ensure_ascii=False)
+
+
+def _sorted(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value, key=lambda key: (len(key.encode()), key))}
+    if isinstance(value, list):
+        return [_sorted(member) for member in value]
+    # jsonb keeps numbers as numeric: 1e300 comes back as an integer of 301 digits.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def name_of(cls: type[DomainEvent]) -> str:
+    return event_type_of(cls).name
+
+
+def restored(kind: EventType, payload: str) -> DomainEvent:
+    return deserialize_event(kind.name, payload, kind.version)
+
+
+@pytest.mark.parametrize("cls", EVENTS, ids=name_of)
+@given(data=st.data())
+def test_every_event_comes_back_equal(cls: type[DomainEvent], data: st.DataObject) -> None:
+    found, kind = data.draw(events(cls)), event_type_of(cls)
+    text = serialize_event(found)
+    for payload in (text, as_jsonb(text)):
+        back = restored(kind, payload)
+        assert back == found
+        # Equal is not enough: 1 equals True, and a str equals the Enum it is a value of.
+        assert same_state(back, found)
+
+
+def test_each_context_with_events_is_among_them() -> None:
+    modules = {cls.__module__.split(".")[1] for cls in EVENTS if cls.__module__.startswith("contexts.")}
+    assert modules == {path.parent.name for path in CONTEXTS.glob("*/events.py")}
+
+
+def test_the_catalogue_is_in_both_layouts() -> None:
+    assert [event_type_of(cls).layout for cls in CATALOGUE] == ["snake", "camel"] * (len(CATALOGUE) // 2)

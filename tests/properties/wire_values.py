@@ -1,0 +1,81 @@
+"""Values for any field type that the wire accepts, of any event class."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, Flag
+from functools import cache, reduce
+from operator import or_
+from typing import Any, Literal, get_args, get_origin
+from uuid import UUID
+
+import attrs
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from kernel import DomainEvent
+from kernel.wire.types import fields_of, is_union, unwrapped
+
+# What PostgreSQL stores: no NUL, no lone surrogates.
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+offsets = st.integers(-86_399, 86_399).map(lambda seconds: timezone(timedelta(seconds=seconds)))
+moments = st.datetimes(timezones=st.one_of(st.just(UTC), offsets))
+
+_SCALARS: dict[Any, SearchStrategy[Any]] = {
+    str: text,
+    # An int may have as many digits as Python cares to print.
+    int: st.integers(-(10**100), 10**100),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    bool: st.booleans(),
+    UUID: st.uuids(),
+    datetime: moments,
+    date: st.dates(),
+    Decimal: st.decimals(allow_nan=False, allow_infinity=False),
+}
+
+
+def events(cls: type[DomainEvent]) -> SearchStrategy[DomainEvent]:
+    """Events of this class with all their fields filled."""
+    return _instances(cls)
+
+
+def values(declared: Any) -> SearchStrategy[Any]:
+    """Values that a field of this type may hold."""
+    declared = unwrapped(declared)
+    if declared in _SCALARS:
+        return _SCALARS[declared]
+    if is_union(declared):
+        return st.one_of([values(member) for member in get_args(declared)])
+    if get_origin(declared) is Literal:
+        return st.sampled_from(get_args(declared))
+    if get_origin(declared) is not None:
+        return _containers(get_origin(declared), get_args(declared))
+    return _of_class(declared)
+
+
+@cache
+def _of_class(declared: Any) -> SearchStrategy[Any]:
+    if declared is type(None):
+        return st.none()
+    if issubclass(declared, Flag):
+        members = st.sets(st.sampled_from(list(declared)))
+        return members.map(lambda chosen: reduce(or_, chosen, declared(0)))
+    if issubclass(declared, Enum):
+        return st.sampled_from(list(declared))
+    # Deferred and one per class, since a class may hold itself.
+    return st.deferred(lambda: _instances(declared))
+
+
+def _instances(cls: type[Any]) -> SearchStrategy[Any]:
+    attrs.resolve_types(cls)
+    return st.builds(cls, **{str(field.alias): values(field.type) for field in fields_of(cls) if field.init})
+
+
+def _containers(origin: Any, arguments: tuple[Any, ...]) -> SearchStrategy[Any]:
+    if origin is dict:
+        return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
+    if origin is tuple and Ellipsis not in arguments:
+        return st.tuples(*map(values, arguments))
+    members = st.lists(values(arguments[0]), max_size=2, unique=origin in (set, frozenset))
+    return members.map(origin)

@@ -1,0 +1,251 @@
+"""K1: events are frozen facts with an id, a moment and a stable name."""
+
+from datetime import UTC, datetime, timedelta
+from threading import Thread
+from typing import Any
+from uuid import UUID, uuid4
+
+import attrs
+import pytest
+
+from kernel import DefinitionError, DomainEvent, DuplicateName, UnknownEventType, event
+from kernel.catalogue import event_type_of, event_types, newest_event_type
+from kernel.clock import SystemClock, uuid7_of
+from kernel.testing import FrozenClock, isolated_definitions, using_clock
+
+
+def test_the_default_name_is_the_class_name_and_the_first_version() -> None:
+    @event
+    class AccountClosed(DomainEvent):
+        account_id: UUID
+
+    found = event_type_of(AccountClosed)
+    assert (found.name, found.version, found.layout, found.cls) == (
+        "AccountClosed",
+        1,
+        "snake",
+        AccountClosed,
+    )
+
+
+def test_a_wire_name_and_version_are_independent_of_the_class() -> None:
+    @event("group_message.queued", version=2, layout="camel")
+    class Renamed(DomainEvent):
+        pass
+
+    found = event_type_of(Renamed)
+    assert (found.name, found.version, found.layout) == ("group_message.queued", 2, "camel")
+    assert newest_event_type("group_message.queued") is found
+
+
+def test_brackets_without_arguments_mean_the_defaults() -> None:
+    @event()
+    class Opened(DomainEvent):
+        pass
+
+    assert event_type_of(Opened).name == "Opened"
+
+
+def test_two_classes_with_one_name_and_version_fail_and_both_are_named() -> None:
+    @event("taken")
+    class First(DomainEvent):
+        pass
+
+    with pytest.raises(DuplicateName) as refused:
+
+        @event("taken")
+        class Second(DomainEvent):
+            pass
+
+    assert "First" in str(refused.value)
+    assert "Second" in str(refused.value)
+    assert "'taken' version 1" in str(refused.value)
+
+
+def test_one_name_may_have_several_versions() -> None:
+    @event("grown")
+    class Old(DomainEvent):
+        pass
+
+    @event("grown", version=2)
+    class New(DomainEvent):
+        pass
+
+    assert newest_event_type("grown").cls is New
+    assert [found.cls for found in event_types() if found.name == "grown"] == [Old, New]
+
+
+def test_an_event_has_an_id_and_a_moment_by_keyword_alone() -> None:
+    @event
+    class Paid(DomainEvent):
+        amount: int
+
+    moment, event_id = datetime(2026, 1, 2, tzinfo=UTC), uuid4()
+    paid = Paid(5, event_id=event_id, occurred_at=moment)
+    assert (paid.event_id, paid.occurred_at, paid.amount) == (event_id, moment, 5)
+    with pytest.raises(TypeError):
+        Paid(5, event_id)  # type: ignore[call-arg]
+
+
+def test_id_and_moment_are_given_by_the_clock() -> None:
+    @event
+    class Paid(DomainEvent):
+        pass
+
+    before = datetime.now(UTC)
+    paid = Paid()
+    assert paid.event_id.version == 7
+    assert before <= paid.occurred_at <= datetime.now(UTC)
+    assert paid.occurred_at.tzinfo is UTC
+    with using_clock(FrozenClock()) as clock:
+        assert Paid().occurred_at == clock.now()
+
+
+def test_an_event_is_frozen() -> None:
+    @event
+    class Paid(DomainEvent):
+        amount: int
+
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Paid(5).amount = 6  # type: ignore[misc]
+
+
+def test_events_are_equal_by_all_their_fields_and_nothing_else() -> None:
+    @event
+    class Paid(DomainEvent):
+        amount: int
+
+    paid = Paid(5)
+    same: Any = {"event_id": paid.event_id, "occurred_at": paid.occurred_at}
+    assert paid == Paid(5, **same)
+    assert paid != Paid(6, **same)
+    assert paid != Paid(5)
+
+
+def test_an_event_stands_nowhere_until_it_is_recorded() -> None:
+    @event
+    class Paid(DomainEvent):
+        pass
+
+    paid = Paid()
+    assert (paid.aggregate_type, paid.aggregate_id, paid.aggregate_version) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "event_type",
+        "aggregate_id",
+        "aggregate_type",
+        "aggregate_version",
+        "event_version",
+        "timestamp",
+        "stamp",
+        "_x",
+    ],
+)
+def test_names_of_the_envelope_are_refused_as_fields(field: str) -> None:
+    body = {"__annotations__": {field: int}, "__module__": __name__}
+    with pytest.raises(DefinitionError, match=f"'Clash' has a field named '{field}'"):
+        event(type("Clash", (DomainEvent,), body))
+
+
+@pytest.mark.parametrize(
+    "fields", [("a_b", "aB"), ("occurred_on",), ("eventId",), ("eventVersion",), ("user_id", "user__id")]
+)
+def test_fields_that_camel_case_would_merge_are_refused(fields: tuple[str, ...]) -> None:
+    body = {"__annotations__": dict.fromkeys(fields, int), "__module__": __name__}
+    with pytest.raises(DefinitionError, match="two fields would be stored under the key"):
+        event("merged", layout="camel")(type("Merged", (DomainEvent,), body))
+    event("merged")(type("Merged", (DomainEvent,), body))
+
+
+def test_a_layout_is_snake_or_camel() -> None:
+    with pytest.raises(DefinitionError, match="layout 'kebab'; choose 'snake' or 'camel'"):
+        event("x", layout="kebab")(type("X", (DomainEvent,), {}))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("version", [0, -1])
+def test_versions_count_from_one(version: int) -> None:
+    with pytest.raises(DefinitionError, match="versions count from 1"):
+        event("x", version=version)(type("X", (DomainEvent,), {}))
+
+
+@pytest.mark.parametrize("name", ["", "with space", "ümlaut", ".leading", "a/b", "x" * 201])
+def test_a_name_that_is_hard_to_route_by_is_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match="cannot be used; take letters"):
+        event(name)(type("X", (DomainEvent,), {}))
+
+
+def test_only_a_domain_event_can_be_an_event() -> None:
+    plain: Any = type("Plain", (), {})
+    with pytest.raises(DefinitionError, match="stands on a class derived from DomainEvent"):
+        event(plain)
+
+
+def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
+    body = {"__annotations__": {"value": "Missing"}, "__module__": __name__}
+    with pytest.raises(DefinitionError, match=r"'X'.*cannot be resolved.*'Missing'"):
+        event(type("X", (DomainEvent,), body))
+
+
+def test_an_unregistered_class_is_named_with_the_remedy() -> None:
+    class Forgotten(DomainEvent):
+        pass
+
+    with pytest.raises(UnknownEventType, match=r"Forgotten is no registered event.*put @event on it"):
+        event_type_of(Forgotten)
+
+
+def test_a_refused_class_leaves_its_name_free() -> None:
+    with pytest.raises(DefinitionError):
+        event("again")(type("Bad", (DomainEvent,), {"__annotations__": {"x": Any}}))
+    event("again")(type("Good", (DomainEvent,), {}))
+
+
+def test_definitions_made_in_isolation_are_forgotten() -> None:
+    with isolated_definitions():
+
+        @event("gone")
+        class Gone(DomainEvent):
+            pass
+
+    with pytest.raises(UnknownEventType, match="no event named 'gone'"):
+        newest_event_type("gone")
+
+
+def test_ids_ascend_in_every_thread_and_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A clock that stands still leaves only the counter to tell ids apart.
+    monkeypatch.setattr("kernel.clock.time.time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr("kernel.clock.max", _slow_max, raising=False)
+    clock, made = SystemClock(), [list[UUID]() for _ in range(4)]
+
+    def make(into: list[UUID]) -> None:
+        into.extend(clock.new_id() for _ in range(300))
+
+    threads = [Thread(target=make, args=(into,)) for into in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(ids == sorted(ids) for ids in made)
+    ticks = [each.int >> 64 for ids in made for each in ids]
+    assert len(set(ticks)) == len(ticks)
+
+
+def _slow_max(one: int, other: int) -> int:
+    # Reading and writing the counter, with room for another thread in between.
+    Thread(target=int).start()
+    return max(other, one)
+
+
+def test_an_id_tells_the_moment_it_was_made() -> None:
+    before = datetime.now(UTC)
+    milliseconds = SystemClock().new_id().int >> 80
+    made = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    assert before - timedelta(milliseconds=1) <= made <= datetime.now(UTC)
+
+
+def test_a_uuid7_is_laid_out_as_the_rfc_says() -> None:
+    found = uuid7_of(tick=(0x0123456789AB << 12) | 0xCDE, entropy=2**64 - 1)
+    assert str(found) == "01234567-89ab-7cde-bfff-ffffffffffff"

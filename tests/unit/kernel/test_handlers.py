@@ -1,0 +1,176 @@
+"""K5: who reacts to which event, under which stable name and by which rules."""
+
+from typing import Any
+
+import pytest
+
+from kernel import (
+    EXPONENTIAL,
+    DefinitionError,
+    DomainEvent,
+    DuplicateName,
+    Reject,
+    RetryAfter,
+    event,
+    get_handlers_for,
+    handles,
+)
+from kernel.handlers import registered_handlers
+
+
+@event("handlers.opened")
+class Opened(DomainEvent):
+    pass
+
+
+@event("handlers.closed")
+class Closed(DomainEvent):
+    pass
+
+
+def handler(name: str = "Log", module: str = "shop.accounts.handlers") -> type[Any]:
+    async def handle(self: object, event: DomainEvent) -> None:
+        pass
+
+    return type(name, (), {"handle": handle, "__module__": module})
+
+
+def test_a_handler_is_found_by_its_event_with_the_defaults() -> None:
+    log = handles(Opened)(handler())
+    (found,) = get_handlers_for(Opened)
+    assert (found.name, found.handler, found.events) == ("accounts.Log", log, (Opened,))
+    assert (found.retry, found.timeout_seconds, found.ordered) == (None, 30, True)
+    assert (found.on_dead, found.queue, found.renamed_from) == ("park", None, None)
+    assert get_handlers_for(Closed) == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("contexts.accounts.handlers", "accounts.Log"),
+        ("contexts.accounts.handlers.mail.sending", "accounts.Log"),
+        ("accounts.handlers", "accounts.Log"),
+        ("accounts.reactions", "reactions.Log"),
+        ("handlers", "handlers.Log"),
+        ("handlers.accounts.handlers", "accounts.Log"),
+    ],
+)
+def test_the_default_name_is_of_the_context_and_the_class(module: str, name: str) -> None:
+    handles(Opened)(handler(module=module))
+    assert [found.name for found in get_handlers_for(Opened)] == [name]
+
+
+def test_every_option_is_kept() -> None:
+    handles(
+        Opened,
+        Closed,
+        name="mail",
+        renamed_from="post",
+        retry=EXPONENTIAL,
+        timeout=5,
+        ordered=False,
+        on_dead="continue",
+        queue="letters",
+    )(handler())
+    (found,) = get_handlers_for(Closed)
+    assert (found.name, found.renamed_from, found.retry) == ("mail", "post", EXPONENTIAL)
+    assert (found.timeout_seconds, found.ordered, found.on_dead) == (5, False, "continue")
+    assert (found.queue, found.events) == ("letters", (Opened, Closed))
+
+
+def test_stacked_with_the_same_options_it_is_one_handler_of_both() -> None:
+    handles(Opened)(handles(Closed)(handler()))
+    (found,) = registered_handlers()
+    assert set(found.events) == {Opened, Closed}
+
+
+def test_stacked_under_another_name_it_is_two_with_rules_of_their_own() -> None:
+    handles(Opened)(handles(Closed, name="accounts.Slow", timeout=90)(handler()))
+    assert [found.name for found in registered_handlers()] == ["accounts.Log", "accounts.Slow"]
+    assert [found.timeout_seconds for found in get_handlers_for(Closed)] == [90]
+
+
+def test_stacked_with_other_options_under_one_name_is_refused() -> None:
+    stacked = handles(Closed, timeout=90)(handler())
+    with pytest.raises(DefinitionError, match="registered twice with different options"):
+        handles(Opened)(stacked)
+
+
+def test_one_name_for_two_classes_is_refused_and_both_are_named() -> None:
+    handles(Opened, name="log")(handler("First"))
+    with pytest.raises(DuplicateName, match=r"First and by shop\.accounts\.handlers\.Second"):
+        handles(Opened, name="log")(handler("Second"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"name": "old"}, {"name": "new", "renamed_from": "old"}),
+        ({"name": "new", "renamed_from": "old"}, {"name": "old"}),
+        ({"name": "new", "renamed_from": "old"}, {"name": "newer", "renamed_from": "old"}),
+    ],
+)
+def test_a_name_that_was_given_up_is_nobody_elses(first: dict[str, str], second: dict[str, str]) -> None:
+    handles(Opened, **first)(handler("First"))  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="both claim the name 'old'"):
+        handles(Opened, **second)(handler("Second"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"timeout": 0}, "timeout=0; give seconds above zero"),
+        ({"timeout": float("inf")}, "give seconds above zero"),
+        ({"on_dead": "explode"}, "choose 'park' or 'continue'"),
+        ({"name": "with space"}, "handler name 'with space' cannot be used"),
+        ({"name": "a", "renamed_from": "a"}, "renamed from itself"),
+        ({"retry": 3}, "retry=3; give a RetrySchedule"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        handles(Opened, **options)(handler())
+    assert registered_handlers() == ()
+
+
+def test_what_is_no_handler_is_refused() -> None:
+    class Silent:
+        pass
+
+    class Synchronous:
+        def handle(self, event: Opened) -> None:
+            pass
+
+    class Greedy:
+        async def handle(self, event: Opened, session: object) -> None:
+            pass
+
+    for cls in (Silent, Synchronous):
+        with pytest.raises(DefinitionError, match=f"{cls.__name__} is no EventHandler; give it `async def"):
+            handles(Opened)(cls)
+    with pytest.raises(DefinitionError, match="dependencies belong in the constructor"):
+        handles(Opened)(Greedy)
+    with pytest.raises(DefinitionError, match="stands on a class"):
+        handles(Opened)(lambda event: None)  # type: ignore[type-var]
+
+
+def test_a_handler_names_registered_events() -> None:
+    class Forgotten(DomainEvent):
+        pass
+
+    with pytest.raises(DefinitionError, match="names no event"):
+        handles()(handler())
+    with pytest.raises(DefinitionError, match="Forgotten'> is no event; put @event on it"):
+        handles(Forgotten)(handler())
+
+
+def test_a_handler_may_say_what_it_knows() -> None:
+    assert str(Reject("the address is blocked")) == "the address is blocked"
+    assert (RetryAfter(2.5).seconds, str(RetryAfter(2.5))) == (2.5, "retry after 2.5 s")
+    assert str(RetryAfter(1, "busy")) == "busy"
+
+
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan")])
+def test_retry_after_takes_a_time_that_passes(seconds: float) -> None:
+    with pytest.raises(ValueError, match="finite number of seconds"):
+        RetryAfter(seconds)

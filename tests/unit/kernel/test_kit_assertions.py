@@ -1,0 +1,232 @@
+"""K12: given, when, then, and differences that a person can read."""
+
+from typing import Any
+from unittest import mock
+from uuid import UUID, uuid4
+
+import attrs
+import pytest
+
+from kernel import AggregateRoot, DomainEvent, EventBus, aggregate, applies, event, sensitive
+from kernel.testing import (
+    ANY,
+    FrozenClock,
+    InMemoryStore,
+    InMemoryUnitOfWork,
+    assert_recorded,
+    exactly,
+    given,
+    using_clock,
+    when,
+)
+
+
+@attrs.frozen
+class Email:
+    value: str
+
+
+@event("kit.opened")
+class Opened(DomainEvent):
+    owner: str
+    email: Email = Email("a@b")
+    token: str = sensitive(default="s3cret")
+
+
+@event("kit.closed")
+class Closed(DomainEvent):
+    reason: str
+
+
+@event("kit.audited")
+class Audited(DomainEvent):
+    pass
+
+
+@aggregate("kit.account")
+class Account(AggregateRoot):
+    id: UUID
+    closed: bool = False
+
+    @classmethod
+    def open(cls, owner: str) -> "Account":
+        account = cls(uuid4())
+        account.record(Opened(owner))
+        return account
+
+    def close(self, reason: str) -> None:
+        if self.closed:
+            raise ValueError("the account is closed already")
+        self.closed = True
+        self.record(Closed(reason))
+
+    def split(self) -> "Account":
+        self.record(Audited())
+        return Account.open("other")
+
+
+@aggregate("kit.sourced")
+class Sourced(AggregateRoot):
+    id: UUID
+    reason: str = ""
+
+    @applies(Opened)
+    def _opened(self, opened: Opened) -> None:
+        self.id = UUID(opened.owner)
+
+    @applies(Closed)
+    def _closed(self, closed: Closed) -> None:
+        self.reason = closed.reason
+
+
+def failure(*expected: Any, found: list[DomainEvent]) -> list[str]:
+    with pytest.raises(AssertionError) as refused:
+        assert_recorded(found, *expected)
+    return str(refused.value).splitlines()
+
+
+def test_a_behaviour_reads_as_a_sentence() -> None:
+    given(Account.open("ada")).when(lambda account: account.close("asked")).then(Closed("asked"))
+    when(lambda: Account.open("ada")).then(Opened("ada"))
+
+
+def test_what_led_to_the_start_is_not_part_of_the_outcome() -> None:
+    account = Account.open("ada")
+    given(account).when(lambda _: None).then_nothing()
+    assert account.version == 1
+    given(account).when(lambda _: account.close("asked")).then(Closed("asked"))
+    assert account.recorded_events[0].aggregate_version == 2
+
+
+def test_an_aggregate_may_start_from_its_history() -> None:
+    history = Opened(str(uuid4())), Closed("asked")
+    start = given(Sourced, *history)
+    assert start.aggregate.reason == "asked"
+    start.when(lambda account: account.record(Closed("again"))).then(Closed("again"))
+    with pytest.raises(TypeError, match="a history with a class"):
+        given(Account.open("ada"), *history)
+
+
+def test_a_refusal_reads_as_a_sentence() -> None:
+    account = Account.open("ada")
+    account.close("asked")
+    given(account).when(lambda account: account.close("again")).then_raises(
+        ValueError, match="closed already"
+    )
+
+
+def test_an_expected_refusal_that_does_not_come_says_what_came_instead() -> None:
+    outcome = given(Account.open("ada")).when(lambda account: account.close("asked"))
+    with pytest.raises(AssertionError, match=r"ValueError was expected.*recorded: Closed\(reason='asked'\)"):
+        outcome.then_raises(ValueError)
+    with pytest.raises(AssertionError, match="recorded: nothing"):
+        when(lambda: None).then_raises(ValueError)
+
+
+def test_a_refusal_with_other_words_shows_both() -> None:
+    outcome = when(lambda: int("x"))
+    with pytest.raises(AssertionError, match="ValueError was raised as expected, but 'y' is not found in"):
+        outcome.then_raises(ValueError, match="y")
+
+
+@pytest.mark.parametrize("check", ["then_nothing", "then", "then_raises"])
+def test_an_error_that_nobody_expected_comes_out(check: str) -> None:
+    outcome = when(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        getattr(outcome, check)(*([KeyError] if check == "then_raises" else []))
+
+
+def test_the_result_of_the_action_is_at_hand() -> None:
+    assert when(lambda: 5).then_nothing().result == 5
+
+
+def test_the_events_of_both_the_aggregate_and_the_one_it_made_count() -> None:
+    given(Account.open("ada")).when(Account.split).then(Audited(), Opened("other"))
+
+
+def test_an_action_that_has_to_be_awaited_is_refused() -> None:
+    async def later() -> None: ...
+
+    waiting = later()
+    with pytest.raises(TypeError, match=r"await a use case and assert_recorded\(uow"):
+        when(lambda: waiting)
+    waiting.close()
+
+
+async def test_every_source_can_be_asked() -> None:
+    account, uow, bus = Account.open("ada"), InMemoryUnitOfWork(), EventBus()
+    assert_recorded(account, Opened("ada"))
+    async with uow:
+        uow.repository(Account).add(account)
+        await uow.commit()
+    assert_recorded(uow, Opened("ada"))
+    assert_recorded(uow.store, Opened("ada"))
+    assert_recorded(InMemoryStore())
+    bus.emit(Audited())
+    assert_recorded(bus.collect(), Audited())
+    assert_recorded(iter([Audited()]), Audited())
+
+
+def test_id_and_moment_are_not_compared_unless_they_are_asked_for() -> None:
+    found = Closed("asked")
+    assert_recorded([found], Closed("asked"))
+    assert_recorded([found], exactly(found))
+    assert_recorded([found], exactly(Closed("asked", event_id=ANY, occurred_at=found.occurred_at)))
+    lines = failure(exactly(Closed("asked", occurred_at=found.occurred_at)), found=[found])
+    assert [line.partition(":")[0].strip() for line in lines[3:]] == ["event 1, Closed.event_id"]
+    with using_clock(FrozenClock()):
+        one = Closed("asked")
+    with using_clock(FrozenClock()):
+        assert_recorded([one], exactly(Closed("asked")))
+
+
+def test_any_stands_for_any_value() -> None:
+    assert ANY is mock.ANY
+    assert_recorded([Opened("ada", Email("x"))], Opened(ANY, Email(ANY), token=ANY))
+
+
+def test_a_class_stands_for_any_event_of_it() -> None:
+    assert_recorded([Closed("asked"), Audited()], Closed, Audited)
+    assert failure(Closed, found=[Audited()])[-2:] == [
+        "  missing: Closed(…), expected as event 1",
+        "  not expected: event 1, Audited()",
+    ]
+
+
+def test_a_difference_names_event_field_and_both_values() -> None:
+    assert failure(Audited(), Closed("fraud"), found=[Audited(), Closed("asked")]) == [
+        "these events were recorded:",
+        "  1. Audited()",
+        "  2. Closed(reason='asked')",
+        "they differ from the expected ones:",
+        "  event 2, Closed.reason: expected 'fraud', found 'asked'",
+    ]
+
+
+def test_a_missing_event_does_not_make_the_following_ones_wrong() -> None:
+    lines = failure(Opened("a"), Audited(), Closed("b"), found=[Opened("a"), Closed("b")])
+    assert lines[4:] == ["  missing: Audited(), expected as event 2"]
+
+
+def test_an_event_too_many_is_named() -> None:
+    lines = failure(Closed("b"), found=[Audited(), Closed("b")])
+    assert lines[4:] == ["  not expected: event 1, Audited()"]
+
+
+def test_nothing_recorded_is_said_in_words() -> None:
+    assert failure(Audited(), found=[]) == [
+        "no events were recorded:",
+        "  missing: Audited(), expected as event 1",
+    ]
+
+
+def test_no_secret_is_in_a_difference() -> None:
+    text = "\n".join(failure(Opened("ada", token="0ther"), found=[Opened("ada")]))
+    assert "event 1, Opened.token: expected ***, found ***" in text
+    assert "s3cret" not in text
+    assert "0ther" not in text
+
+
+def test_a_long_value_is_shortened() -> None:
+    lines = failure(Closed("x" * 5_000), found=[Closed("y" * 5_000)])
+    assert max(map(len, lines)) < 400

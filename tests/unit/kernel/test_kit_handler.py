@@ -1,0 +1,109 @@
+"""K12: one handler in a unit test, run as a relay would run it."""
+
+from uuid import UUID, uuid4
+
+import attrs
+import pytest
+
+from kernel import (
+    AggregateRoot,
+    Delivery,
+    DomainEvent,
+    InvalidContext,
+    UnserializableEvent,
+    aggregate,
+    current_delivery,
+    event,
+)
+from kernel.testing import InMemoryUnitOfWork, run_handler
+
+
+@event("handled.opened")
+class Opened(DomainEvent):
+    owner: str
+
+
+@event("handled.welcomed")
+class Welcomed(DomainEvent):
+    owner: str
+
+
+@aggregate("handled.account")
+class Account(AggregateRoot):
+    id: UUID
+
+
+@attrs.define
+class Witness:
+    seen: list[Opened] = attrs.Factory(list)
+    deliveries: list[Delivery] = attrs.Factory(list)
+
+    async def handle(self, event: Opened) -> None:
+        self.seen.append(event)
+        self.deliveries.append(current_delivery())
+
+
+@attrs.frozen
+class Welcome:
+    uow: InMemoryUnitOfWork
+
+    async def handle(self, event: Opened) -> None:
+        async with self.uow as uow:
+            uow.emit(Welcomed(event.owner))
+            await uow.commit()
+
+
+async def test_a_handler_gets_the_event_and_can_read_its_delivery() -> None:
+    witness, opened = Witness(), Opened("ada")
+    await run_handler(witness, opened, position=7, attempt=2, headers={"user_id": "u-1"})
+    assert witness.seen == [opened]
+    assert witness.deliveries == [Delivery(opened.event_id, 7, 2, {"user_id": "u-1"})]
+    with pytest.raises(InvalidContext):
+        current_delivery()
+
+
+async def test_a_handler_gets_what_the_wire_gives() -> None:
+    witness, opened = Witness(), Opened("ada")
+    await run_handler(witness, opened)
+    assert witness.seen[0] is not opened
+    with pytest.raises(UnserializableEvent):
+        await run_handler(witness, Opened("a\0b"))
+
+
+async def test_a_recorded_event_stands_where_it_was_recorded() -> None:
+    witness, account, opened = Witness(), Account(uuid4()), Opened("ada")
+    account.record(opened)
+    await run_handler(witness, opened)
+    await run_handler(witness, opened, attempt=2)
+    assert [(each.aggregate_type, each.aggregate_id, each.aggregate_version) for each in witness.seen] == [
+        ("handled.account", account.id, 1)
+    ] * 2
+
+
+async def test_where_an_event_stands_may_be_given() -> None:
+    witness, account_id = Witness(), uuid4()
+    await run_handler(
+        witness, Opened("ada"), aggregate_type=Account, aggregate_id=account_id, aggregate_version=4
+    )
+    (seen,) = witness.seen
+    assert (seen.aggregate_type, seen.aggregate_id, seen.aggregate_version) == (
+        "handled.account",
+        account_id,
+        4,
+    )
+
+
+async def test_what_a_handler_commits_is_caused_by_its_event() -> None:
+    uow, opened = InMemoryUnitOfWork(), Opened("ada")
+    await run_handler(Welcome(uow), opened, headers={"correlation_id": "origin"})
+    (record,) = uow.store.outbox
+    assert record.headers == {"correlation_id": "origin", "causation_id": str(opened.event_id)}
+
+
+async def test_what_a_handler_raises_comes_out() -> None:
+    class Failing:
+        async def handle(self, event: Opened) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await run_handler(Failing(), Opened("ada"))

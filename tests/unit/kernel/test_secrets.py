@@ -1,0 +1,138 @@
+"""K11: a field marked sensitive is masked wherever a person or a log may see it."""
+
+import json
+from typing import Any, Literal
+from uuid import uuid4
+
+import attrs
+import pytest
+
+from kernel import (
+    DomainEvent,
+    MalformedPayload,
+    UnserializableEvent,
+    deserialize_event,
+    event,
+    masked_payload,
+    sensitive,
+    serialize_event,
+)
+from kernel.wire.types import fields_of
+from tests.unit.kernel.probes import Layout, probe
+
+layouts = pytest.mark.parametrize("layout", ["snake", "camel"])
+
+
+@attrs.frozen
+class Email:
+    value: str = sensitive()
+
+
+@attrs.frozen
+class Contact:
+    name: str
+    email_address: Email
+    others: "list[Contact]" = attrs.Factory(list)
+
+
+def masked(found: DomainEvent) -> dict[str, Any]:
+    return masked_payload("probe", json.loads(serialize_event(found)))
+
+
+def test_a_sensitive_field_is_masked_in_the_repr_and_stored_as_it_is() -> None:
+    @event("invited")
+    class Invited(DomainEvent):
+        name: str
+        token: str = sensitive(default="t0p", metadata={"unit": "none"})
+
+    invited = Invited("ada", token="s3cret")
+    assert "s3cret" not in repr(invited)
+    assert "token=***" in repr(invited)
+    stored = json.loads(serialize_event(invited))
+    assert stored["token"] == "s3cret"
+    assert masked_payload("invited", stored) == {**stored, "token": "***"}
+    assert Invited("ada").token == "t0p"
+    assert {field.name: field for field in fields_of(Invited)}["token"].metadata["unit"] == "none"
+
+
+@layouts
+def test_names_follow_the_layout_and_the_rest_stays_readable(layout: Layout) -> None:
+    @event("invited", layout=layout)
+    class Invited(DomainEvent):
+        is_resend: bool
+        invite_token: str = sensitive()
+
+    stored = json.loads(serialize_event(Invited(is_resend=True, invite_token="s3cret")))
+    shown = masked_payload("invited", stored)
+    assert shown.keys() == stored.keys()
+    assert [key for key in stored if shown[key] != stored[key]] == [
+        "invite_token" if layout == "snake" else "inviteToken"
+    ]
+
+
+@layouts
+@pytest.mark.parametrize(
+    ("declared", "value", "shown"),
+    [
+        (Email, Email("secret"), "***"),
+        (Email | None, Email("secret"), "***"),
+        (Email | None, None, None),
+        (list[Email], [Email("secret"), Email("secret")], ["***", "***"]),
+        (tuple[str, Email], ("plain", Email("secret")), ["plain", "***"]),
+        (tuple[Email, ...], (Email("secret"),), ["***"]),
+        (dict[str, Email], {"plain": Email("secret")}, {"plain": "***"}),
+        (dict[Email, str], {Email("secret"): "plain"}, "***"),
+        (dict[str, str], {"plain": "plain"}, {"plain": "plain"}),
+        (list[str], ["plain"], ["plain"]),
+    ],
+    ids=repr,
+)
+def test_a_secret_inside_a_value_is_masked_at_its_place(
+    declared: Any, value: Any, shown: Any, layout: Layout
+) -> None:
+    found = masked(probe(declared, layout)(value))
+    assert found["value"] == shown
+    assert "secret" not in json.dumps(found)
+
+
+@layouts
+def test_a_secret_in_a_nested_class_is_masked_at_its_place(layout: Layout) -> None:
+    contact = Contact("ada", Email("secret"), [Contact("brian", Email("secret"))])
+    shown = masked(probe(Contact, layout)(contact))["value"]
+    assert "secret" not in json.dumps(shown)
+    assert shown["name"] == "ada"
+    assert shown["others"][0]["name"] == "brian"
+
+
+def test_what_the_newest_class_does_not_know_is_masked() -> None:
+    probe(int)
+    assert masked_payload("probe", {"value": 5, "mail": "secret"}) == {"value": 5, "mail": "***"}
+
+
+def test_a_payload_that_does_not_fit_shows_no_secret() -> None:
+    probe(Contact)
+    assert masked_payload("probe", {"value": "secret"}) == {"value": "***"}
+    assert masked_payload("probe", {"value": {"name": "a", "email_address": ["secret"]}})["value"] == {
+        "name": "a",
+        "email_address": "***",
+    }
+
+
+def test_no_error_quotes_a_secret() -> None:
+    @event("invited")
+    class Invited(DomainEvent):
+        token: Literal["one", "other"] = sensitive()
+
+    stored = {"event_id": str(uuid4()), "occurred_at": "2026-01-02T00:00:00+00:00", "token": "s3cret"}
+    with pytest.raises(MalformedPayload, match="key 'token' holds a value, not shown here") as unreadable:
+        deserialize_event("invited", stored)
+    with pytest.raises(UnserializableEvent, match="'token' holds a value, not shown here") as refused:
+        serialize_event(Invited("s3cret"))  # type: ignore[arg-type]
+    for found in (unreadable, refused):
+        assert "s3cret" not in "".join(map(str, _chain(found.value)))
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    if error is None:
+        return []
+    return [error, *_chain(error.__cause__ or (None if error.__suppress_context__ else error.__context__))]
