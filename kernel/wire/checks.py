@@ -55,11 +55,20 @@ def _remedy(declared: Any) -> str:
 
 def _check_enum(declared: type[Enum], where: str) -> None:
     for member in declared:
-        if type(member.value) not in (str, int):
+        if type(member.value) not in (str, int) or not _is_storable(member.value):
             raise DefinitionError(
                 f"{where}: {declared.__name__}.{member.name} has the value {member.value!r}; "
-                "an Enum on the wire needs str or int values"
+                "an Enum on the wire needs str or int values, without NUL and lone surrogates"
             )
+
+
+def _is_storable(value: object) -> bool:
+    """Whether PostgreSQL can store it as text: no NUL, nothing that is no Unicode."""
+    return not isinstance(value, str) or ("\0" not in value and _is_unicode(value))
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def resolve_annotations(cls: type[Any], where: str) -> None:
@@ -115,8 +124,10 @@ def _bare_type(cls: type[Any]) -> Any:
 
 
 def _check_literal(declared: Any, where: str) -> None:
-    if not all(type(value) in (str, int, bool) for value in get_args(declared)):
-        raise DefinitionError(f"{where}: a Literal on the wire holds str, int or bool only")
+    if not all(type(value) in (str, int, bool) and _is_storable(value) for value in get_args(declared)):
+        raise DefinitionError(
+            f"{where}: a Literal on the wire holds str, int or bool only, without NUL and lone surrogates"
+        )
 
 
 def _check_container(declared: Any, where: str, inside: tuple[Any, ...]) -> None:

@@ -155,7 +155,9 @@ class Writer:
         writing = [each for each in self.things if each.status == "added" or each.changed or each.doomed]
         for thing in writing:
             row = self.row(thing.id)
-            if thing.status != "added" and (row is None or thing.base is None or row.revision != thing.base.revision):
+            if thing.status != "added" and (
+                row is None or thing.base is None or row.revision != thing.base.revision
+            ):
                 raise Conflict
         moment = self.world.tick()
         for announcement in self.waiting:

@@ -16,7 +16,13 @@ import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import insert
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
@@ -256,7 +262,10 @@ class CaptureMachine(RuleBasedStateMachine):
         if side := self._side_with_savepoints(who):
             depth = which % len(side.savepoints)
             done, _, _ = self._both(
-                side, lambda: side.writer.release(depth), side.savepoints[depth].commit, undone=self._roll_back
+                side,
+                lambda: side.writer.release(depth),
+                side.savepoints[depth].commit,
+                undone=self._roll_back,
             )
             if done:
                 del side.savepoints[depth:]
@@ -342,7 +351,9 @@ class CaptureMachine(RuleBasedStateMachine):
     @rule(who=WHO, which=WHICH)
     def expunge(self, who: str, which: int) -> None:
         side = self.sides[who]
-        present = [each for each in side.writer.things if each.held and each.status != "deleted" and not each.doomed]
+        present = [
+            each for each in side.writer.things if each.held and each.status != "deleted" and not each.doomed
+        ]
         if thing := chosen(which, present):
             if thing.tells:
                 with pytest.raises(UncommittedEvents):

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel import DomainEvent, deserialize_event, serialize_event
@@ -28,6 +28,9 @@ def events_of_contexts() -> list[type[DomainEvent]]:
             import_module(f"contexts.{name}.events")
     return [found.cls for found in event_types() if found.cls.__module__.startswith("contexts.")]
 
+
+# There are many events, and each gets its share of what the profile grants one property.
+SHARE = settings(max_examples=settings().max_examples // 4)
 
 EVENTS = [*events_of_contexts(), *CATALOGUE]
 
@@ -55,6 +58,7 @@ def restored(kind: EventType, payload: str) -> DomainEvent:
 
 
 @pytest.mark.parametrize("cls", EVENTS, ids=name_of)
+@SHARE
 @given(data=st.data())
 def test_every_event_comes_back_equal(cls: type[DomainEvent], data: st.DataObject) -> None:
     found, kind = data.draw(events(cls)), event_type_of(cls)

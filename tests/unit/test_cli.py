@@ -110,31 +110,6 @@ def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
         main(["broken"])
 
 
-def test_a_bad_setting_is_one_sentence_from_the_command_itself() -> None:
-    sentence = failed_in_one_sentence(outbox("migrate", OUTBOX_SCHEMA="Not-This"))
-    assert sentence.startswith("OUTBOX_SCHEMA is 'Not-This'")
-
-
-def test_a_context_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    result = outbox("migrate", "--sql", folder=tmp_path, OUTBOX_CONTEXTS="contexts.absent")
-    assert failed_in_one_sentence(result).startswith(
-        f"context 'contexts.absent' is not found from {tmp_path}"
-    )
-
-
-def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m infrastructure.cli migrate --sql | true"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        env=environment_with(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-
-
 def test_a_foreign_kernel_that_hides_ours_is_named(tmp_path: Path) -> None:
     foreign = tmp_path / "kernel"
     foreign.mkdir()

@@ -132,7 +132,9 @@ async def test_installing_twice_writes_once(bank: Bank) -> None:
 @pytest.mark.parametrize("target", [Session, AsyncSession, object(), int, "sessions", None])
 def test_what_makes_no_sessions_of_its_own_is_refused(target: object) -> None:
     """C6: SQLAlchemy's own classes serve the whole process."""
-    with pytest.raises(CannotCapture, match=r"takes a sessionmaker or your own subclass of Session or AsyncSession"):
+    with pytest.raises(
+        CannotCapture, match=r"takes a sessionmaker or your own subclass of Session or AsyncSession"
+    ):
         install_capture(target)
 
 
@@ -143,7 +145,9 @@ async def test_an_engine_of_another_driver_is_refused_by_name() -> None:
     maker = install_capture(sessionmaker(create_engine("sqlite://")))
     with maker() as session:
         session.add(Wallet.open())
-        with pytest.raises(Exception, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"):
+        with pytest.raises(
+            Exception, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"
+        ):
             session.commit()
 
 
@@ -269,7 +273,11 @@ async def test_an_id_may_be_a_value_object(bank: Bank, own: registry) -> None:
     class Parcel(AggregateRoot):
         id: ParcelId
 
-    map_aggregate(own, Parcel, Table("parcels", own.metadata, Column("id", ParcelIdType, primary_key=True), *aggregate_columns()))
+    map_aggregate(
+        own,
+        Parcel,
+        Table("parcels", own.metadata, Column("id", ParcelIdType, primary_key=True), *aggregate_columns()),
+    )
     await create(bank, own)
     parcel_id = ParcelId(uuid4())
     async with bank.session() as session:
@@ -284,7 +292,9 @@ async def test_an_id_may_be_a_value_object(bank: Bank, own: registry) -> None:
     await drop(bank, own)
 
 
-async def test_an_aggregate_that_is_mapped_after_the_call_is_captured_as_well(bank: Bank, own: registry) -> None:
+async def test_an_aggregate_that_is_mapped_after_the_call_is_captured_as_well(
+    bank: Bank, own: registry
+) -> None:
     """C6: and is as honest about a stale state as the others."""
     install_capture(async_sessionmaker(bank.engine))
 
@@ -292,7 +302,9 @@ async def test_an_aggregate_that_is_mapped_after_the_call_is_captured_as_well(ba
     class Crate(AggregateRoot):
         id: UUID
 
-    map_aggregate(own, Crate, Table("crates", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns()))
+    map_aggregate(
+        own, Crate, Table("crates", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns())
+    )
     await create(bank, own)
     crate_id = uuid4()
     crate = Crate(crate_id)

@@ -42,7 +42,9 @@ async def test_emit_tells_of_a_bulk_change_in_its_transaction(bank: Bank) -> Non
     assert await bank.row(wallet_id) == (7, 1)
 
 
-async def test_a_bulk_change_that_moves_the_revision_is_a_conflict_for_who_had_loaded_before(bank: Bank) -> None:
+async def test_a_bulk_change_that_moves_the_revision_is_a_conflict_for_who_had_loaded_before(
+    bank: Bank,
+) -> None:
     """C5: a bulk statement that keeps to the lock is as safe as any other writer."""
     wallet_id = await bank.open_wallet()
     async with bank.session() as session, bank.session() as bulk:

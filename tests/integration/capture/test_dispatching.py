@@ -41,7 +41,9 @@ async def test_a_session_without_capture_stores_what_is_dispatched(bank: Bank, p
 
 
 @pytest.mark.parametrize("captured", [True, False])
-async def test_dispatching_neither_flushes_nor_commits(bank: Bank, plain: AsyncSession, captured: bool) -> None:
+async def test_dispatching_neither_flushes_nor_commits(
+    bank: Bank, plain: AsyncSession, captured: bool
+) -> None:
     """K6: when to write is the session's business, so a rollback takes all back."""
     async with bank.session() as captured_session:
         session = captured_session if captured else plain
@@ -99,7 +101,9 @@ async def test_a_captured_session_stores_events_of_no_aggregate_in_their_order(b
     stranger, bus = Wallet.open("stranger"), EventBus()
     bus.emit(Announced("emitted"), aggregate_type=Wallet, aggregate_id=stranger.id)
     async with bank.session() as session:
-        await OutboxEventDispatcher(session).dispatch([*stranger.collect_events(), *bus.collect(), Announced("made")])
+        await OutboxEventDispatcher(session).dispatch(
+            [*stranger.collect_events(), *bus.collect(), Announced("made")]
+        )
         await session.commit()
     assert await bank.outbox() == ["1 stranger", "- emitted", "- made"]
     assert await bank.stream(stranger.id) == ["1 stranger", "- emitted"]

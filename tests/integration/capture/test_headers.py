@@ -65,10 +65,10 @@ async def test_events_recorded_while_handling_another_name_their_cause(bank: Ban
 async def test_text_of_any_script_comes_back_from_the_headers(bank: Bank) -> None:
     """K10: headers are JSON like the payload."""
     async with bank.session() as session:
-        with event_context(user_id="Zoë \"Ω\" \\u0041 \U0001f4b6 $9 ';--"):
+        with event_context(user_id='Zoë "Ω" \\u0041 \U0001f4b6 $9 \';--'):
             bank.emit(session, "announced")
             await session.commit()
-    assert await headers(bank) == [{"user_id": "Zoë \"Ω\" \\u0041 \U0001f4b6 $9 ';--"}]
+    assert await headers(bank) == [{"user_id": 'Zoë "Ω" \\u0041 \U0001f4b6 $9 \';--'}]
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", "x" * 9_000, 1.5, object(), ["list"]])

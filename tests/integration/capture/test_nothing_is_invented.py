@@ -600,7 +600,11 @@ async def test_expunging_an_aggregate_with_uncommitted_events_is_refused(bank: B
     """C3: new, loaded or deleted; after the refusal nothing is lost."""
     wallet_id, doomed_id = await bank.open_wallet(), await bank.open_wallet("bob")
     async with bank.session() as session:
-        new, old, doomed = Wallet.open("new"), await loaded(session, wallet_id), await loaded(session, doomed_id)
+        new, old, doomed = (
+            Wallet.open("new"),
+            await loaded(session, wallet_id),
+            await loaded(session, doomed_id),
+        )
         session.add(new)
         old.note("old")
         doomed.note("farewell")
@@ -650,7 +654,9 @@ async def test_merging_an_aggregate_with_events_is_refused(bank: Bank, stored_be
         wallet.pay(1)
     async with bank.session() as session:
         await session.merge(wallet)
-        with pytest.raises(VersionMoved, match=r"only record\(\) may raise the version, and merge\(\) carries no"):
+        with pytest.raises(
+            VersionMoved, match=r"only record\(\) may raise the version, and merge\(\) carries no"
+        ):
             await session.commit()
     assert await bank.outbox() == (["1 ada"] if stored_before else [])
 

@@ -207,7 +207,9 @@ async def test_what_a_later_listener_emits_is_stored(bank: Bank, moment: str) ->
 
 
 @pytest.mark.parametrize("moment", ["before_flush", "before_commit"])
-async def test_what_a_later_listener_emits_beside_a_bus_event_alone_is_stored(bank: Bank, moment: str) -> None:
+async def test_what_a_later_listener_emits_beside_a_bus_event_alone_is_stored(
+    bank: Bank, moment: str
+) -> None:
     """C2: such a flush has nothing for the ORM to write and ends before `after_flush`."""
     async with bank.session() as session:
 
@@ -261,7 +263,9 @@ async def test_an_aggregate_that_a_later_before_flush_listener_adds_has_its_even
     """C2: the aggregate itself came into the session after capture had looked."""
     added = Wallet.open("late")
     async with bank.session() as session:
-        event.listen(session.sync_session, "before_flush", lambda *_: session.sync_session.add(added), once=True)
+        event.listen(
+            session.sync_session, "before_flush", lambda *_: session.sync_session.add(added), once=True
+        )
         session.add(Wallet.open())
         await session.commit()
     assert await bank.outbox() == ["1 ada", "1 late"]
@@ -314,7 +318,9 @@ async def test_a_session_that_expires_on_commit_loses_nothing(bank: Bank) -> Non
     assert await bank.stream(wallet_id) == ["1 ada", "2 second"]
 
 
-async def test_an_aggregate_changed_while_detached_has_its_events_stored_by_its_next_session(bank: Bank) -> None:
+async def test_an_aggregate_changed_while_detached_has_its_events_stored_by_its_next_session(
+    bank: Bank,
+) -> None:
     """C2: between two sessions an aggregate belongs to nobody, and its events stay with it."""
     wallet_id = await bank.open_wallet()
     async with bank.session() as session:

@@ -51,7 +51,9 @@ def fresh(kind: str) -> tuple[DomainEvent, str]:
     """A new event of that kind: one object happens once."""
     bad, words = BAD_PAYLOADS[kind]
     fields = ("text", "number", "price", "at")
-    return Filled(**{field: getattr(bad, field) for field in fields}), rf"event 'bank.filled' cannot be stored: {words}"
+    return Filled(
+        **{field: getattr(bad, field) for field in fields}
+    ), rf"event 'bank.filled' cannot be stored: {words}"
 
 
 async def refused(session: AsyncSession, words: str) -> None:
@@ -103,7 +105,9 @@ async def test_a_bus_event_that_cannot_be_stored_takes_its_transaction_with_it(b
 
 @pytest.mark.parametrize("moment", ["before_flush", "after_flush"])
 @pytest.mark.parametrize("beside", ["an aggregate", "the bus alone"])
-async def test_what_a_listener_emits_is_refused_like_anything_else(bank: Bank, moment: str, beside: str) -> None:
+async def test_what_a_listener_emits_is_refused_like_anything_else(
+    bank: Bank, moment: str, beside: str
+) -> None:
     """C7: after capture's own listeners, and in a flush that has nothing else to write."""
     bad, words = fresh("NaN")
     async with bank.session() as session:
@@ -201,7 +205,9 @@ async def test_an_event_of_an_unregistered_class_is_refused_at_once(bank: Bank) 
 async def test_an_event_on_an_aggregate_without_id_is_refused_at_once(bank: Bank) -> None:
     """C7: it would belong to no stream."""
     wallet = Wallet(None, "nobody")  # type: ignore[arg-type]
-    with pytest.raises(AggregateHasNoId, match="Wallet has the id None, so no event can be recorded on it; give it"):
+    with pytest.raises(
+        AggregateHasNoId, match="Wallet has the id None, so no event can be recorded on it; give it"
+    ):
         wallet.note("lost")
     assert (wallet.version, wallet.recorded_events) == (0, ())
 
@@ -231,7 +237,9 @@ async def test_recording_inside_a_session_hook_after_the_write_is_refused(bank: 
             wallet.note("too late")
 
         sa_event.listen(session.sync_session, moment, record, once=True)
-        with pytest.raises(VersionMoved, match="recorded an event inside a flush that had already written it"):
+        with pytest.raises(
+            VersionMoved, match="recorded an event inside a flush that had already written it"
+        ):
             await session.commit()
         with pytest.raises(PendingRollbackError):
             await session.commit()

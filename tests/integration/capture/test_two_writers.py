@@ -37,7 +37,9 @@ def note(wallet: Wallet) -> None:
 
 
 @asynccontextmanager
-async def two_writers(bank: Bank, wallet_id: UUID) -> AsyncIterator[tuple[AsyncSession, Wallet, AsyncSession, Wallet]]:
+async def two_writers(
+    bank: Bank, wallet_id: UUID
+) -> AsyncIterator[tuple[AsyncSession, Wallet, AsyncSession, Wallet]]:
     """Both have loaded the wallet before either writes."""
     async with bank.session() as first, bank.session() as second:
         yield first, await loaded(first, wallet_id), second, await loaded(second, wallet_id)
@@ -46,7 +48,9 @@ async def two_writers(bank: Bank, wallet_id: UUID) -> AsyncIterator[tuple[AsyncS
 @pytest.mark.servers
 @pytest.mark.parametrize("losing", [pay_two, set_balance, note])
 @pytest.mark.parametrize("winning", [pay_one, set_balance, note])
-async def test_the_second_writer_loses_whatever_either_changed(bank: Bank, winning: Change, losing: Change) -> None:
+async def test_the_second_writer_loses_whatever_either_changed(
+    bank: Bank, winning: Change, losing: Change
+) -> None:
     """C4: with or without events, no update is lost and no event of the loser exists."""
     wallet_id = await bank.open_wallet()
     async with two_writers(bank, wallet_id) as (first, mine, second, theirs):

@@ -48,6 +48,10 @@ class Half(Enum):
     HALF = 0.5
 
 
+class Nul(Enum):
+    NUL = "a\0b"
+
+
 @attrs.frozen
 class Email:
     value: str
@@ -220,6 +224,9 @@ def test_what_survives_json_is_accepted(declared: Any) -> None:
         (Optional[Nested], "Optional of Nested"),
         (Odd, r"Odd.PAIR has the value \(1, 2\)"),
         (Half, "Half.HALF has the value 0.5"),
+        (Nul, "Nul.NUL has the value 'a.*without NUL"),
+        (Literal["\0"], "a Literal on the wire .* without NUL"),
+        (Literal["\ud800"], "a Literal on the wire .* lone surrogates"),
         (Literal["a", None], "a Literal on the wire holds str, int or bool only"),
         (Literal[Colour.RED], "a Literal on the wire holds"),
         (Derived, "Derived.double is compared but is no argument of the constructor"),
