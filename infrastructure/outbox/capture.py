@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 from sqlalchemy import select
-from sqlalchemy.orm import attributes, object_mapper
+from sqlalchemy.orm import attributes, object_mapper, object_session
 
 from infrastructure.outbox.capture_state import forget_state_of, state_of
 from infrastructure.outbox.emitted import take_out, waiting_in
@@ -26,7 +26,7 @@ from kernel.errors import KernelError, VersionMoved
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Session, UOWTransaction
 
     from kernel.events import DomainEvent
@@ -105,7 +105,9 @@ def after_commit(session: Session) -> None:
     """Let go of the events that are durable now; a savepoint's release makes nothing durable."""
     if session.get_nested_transaction() is None:
         for aggregate, version in list(state_of(session).in_transaction.items()):
-            aggregate._forget_events(up_to=version)
+            # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
+            if object_session(aggregate) is session:
+                aggregate._forget_events(up_to=version)
 
 
 def after_transaction_end(session: Session, transaction: Any) -> None:
@@ -145,14 +147,18 @@ def version_change(aggregate: AggregateRoot) -> tuple[int, int] | None:
 
 def _check_row(session: Session, aggregate: AggregateRoot, version: int) -> None:
     """Refuse an event that was recorded after its aggregate's row was written: the row would not have it."""
-    mapper = object_mapper(aggregate)
     if aggregate in session.deleted:
         return
-    identity = zip(mapper.primary_key, mapper.primary_key_from_instance(aggregate), strict=True)
-    column = mapper.columns["version"]
-    stored = session.connection().scalar(select(column).where(*[key == value for key, value in identity]))
-    if stored != version:
+    column = object_mapper(aggregate).columns["version"]
+    if session.connection().scalar(select(column).where(*key_of(aggregate))) != version:
         raise recorded_too_late(aggregate)
+
+
+def key_of(aggregate: object) -> list[ColumnElement[bool]]:
+    """Return the conditions that find the aggregate's row."""
+    mapper = object_mapper(aggregate)
+    values = mapper.primary_key_from_instance(aggregate)
+    return [column == value for column, value in zip(mapper.primary_key, values, strict=True)]
 
 
 def recorded_too_late(aggregate: object) -> VersionMoved:

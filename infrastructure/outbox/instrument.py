@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Integer, event, inspect
+from sqlalchemy import Integer, event, inspect, select
 from sqlalchemy.exc import MissingGreenlet
-from sqlalchemy.orm import Mapper, attributes, object_session
+from sqlalchemy.orm import Mapper, attributes, object_mapper, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
 from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.capture import recorded_too_late
+from infrastructure.outbox.capture import key_of, recorded_too_late
 from infrastructure.outbox.capture_state import known_state_of
 from kernel.aggregate import AggregateRoot, fill_defaults, stale
+from kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sqlalchemy import Connection
+
 _INSTRUMENTED = "_outbox_instrumented"
+# From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.
+_UNCOUNTED_DELETIONS = 2
 
 
 class MappingRefused(InfrastructureError, TypeError):
@@ -48,6 +53,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     manager = mapper.class_manager
     manager.expired_attribute_loader = _speaking_loader(manager.expired_attribute_loader)
     cls._blank = classmethod(_blank)
+    event.listen(cls, "before_delete", _on_delete)
     event.listen(cls, "expire", _on_expire)
     event.listen(cls, "refresh", _on_refresh)
     event.listen(cls.version, "set", _on_version_set)
@@ -84,6 +90,20 @@ def _blank(cls: type[Any]) -> Any:
     instance = attributes.manager_of_class(cls).new_instance()  # type: ignore[union-attr]  # only mapped classes come here
     fill_defaults(instance)
     return instance
+
+
+def _on_delete(mapper: Mapper[Any], connection: Connection, aggregate: AggregateRoot) -> None:
+    """Refuse to delete what another writer has changed, where SQLAlchemy does not."""
+    session = object_session(aggregate)
+    deleted = () if session is None else session.deleted
+    if sum(object_mapper(obj).base_mapper is mapper.base_mapper for obj in deleted) < _UNCOUNTED_DELETIONS:
+        return
+    lock: Any = mapper.version_id_col
+    held = getattr(aggregate, mapper.get_property_by_column(lock).key)
+    if connection.scalar(select(lock).where(*key_of(aggregate)).with_for_update()) != held:
+        raise ConcurrencyError(
+            f"another transaction changed or deleted {aggregate!r} first; nothing was stored, load it again and retry"
+        )
 
 
 def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:

@@ -366,6 +366,25 @@ async def test_an_aggregate_born_in_a_savepoint_is_new_again_after_its_rollback(
     assert await bank.stream(wallet.id) == ["1 ada", "2 1"]
 
 
+async def test_an_aggregate_new_again_keeps_its_events_when_the_rest_of_the_transaction_commits(
+    bank: Bank,
+) -> None:
+    """C3b: a commit lets go of what it made durable, and of nothing else."""
+    wallet, other = Wallet.open(), Wallet.open("other")
+    async with bank.session() as session:
+        savepoint = await session.begin_nested()
+        session.add(wallet)
+        await session.flush()
+        await savepoint.rollback()
+        session.add(other)
+        await session.commit()
+        assert other.recorded_events == ()
+        assert [event.aggregate_version for event in wallet.recorded_events] == [1]
+        session.add(wallet)
+        await session.commit()
+    assert await bank.outbox() == ["1 other", "1 ada"]
+
+
 async def test_an_aggregate_born_before_the_savepoint_drops_only_what_came_since(bank: Bank) -> None:
     """C3: its row exists, so it is stale; a later rollback of the whole makes it new with what then holds."""
     wallet = Wallet.open()

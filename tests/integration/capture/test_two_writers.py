@@ -124,6 +124,41 @@ async def test_a_deletion_of_what_another_has_changed_loses(bank: Bank) -> None:
     assert await bank.row(wallet_id) == (1, 1)
 
 
+@pytest.mark.parametrize("first_was", ["changed", "deleted"])
+async def test_a_deletion_among_several_loses_like_a_single_one(bank: Bank, first_was: str) -> None:
+    """C4: SQLAlchemy does not compare the row counts of several deletions in one flush."""
+    wallet_id, other_id = await bank.open_wallet(), await bank.open_wallet("other")
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        if first_was == "changed":
+            mine.balance = 1
+        else:
+            await first.delete(mine)
+        other = await loaded(second, other_id)
+        theirs.note("farewell")
+        await second.delete(theirs)
+        await second.delete(other)
+        await first.commit()
+        held = await bank.row(wallet_id)
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert await bank.row(wallet_id) == held
+    assert await bank.row(other_id) == (0, 1)
+    assert await bank.outbox() == ["1 ada", "1 other"]
+
+
+async def test_several_deletions_of_what_nobody_else_has_changed_win(bank: Bank) -> None:
+    """C4: and tell their farewells."""
+    ids = [await bank.open_wallet(owner) for owner in ("one", "two", "three")]
+    async with bank.session() as session:
+        for wallet_id in ids:
+            wallet = await loaded(session, wallet_id)
+            wallet.note("farewell")
+            await session.delete(wallet)
+        await session.commit()
+    assert [await bank.row(wallet_id) for wallet_id in ids] == [None, None, None]
+    assert (await bank.outbox())[3:] == ["2 farewell"] * 3
+
+
 @pytest.mark.servers
 async def test_a_change_of_a_child_is_protected_where_the_root_records(bank: Bank) -> None:
     """C4: the loser's child is not stored either."""
