@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 from sqlalchemy import select
 from sqlalchemy.orm import attributes, object_mapper, object_session
+from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from infrastructure.outbox.capture_state import forget_state_of, state_of
 from infrastructure.outbox.emitted import take_out, waiting_in
@@ -135,7 +136,7 @@ def _version(aggregate: AggregateRoot) -> int:
 
 def version_change(aggregate: AggregateRoot) -> tuple[int, int] | None:
     """Return the version of the aggregate's row and the one it is about to have, if they differ."""
-    added, _, deleted = attributes.get_history(aggregate, "version", attributes.PASSIVE_NO_INITIALIZE)
+    added, _, deleted = attributes.get_history(aggregate, "version", PASSIVE_NO_INITIALIZE)
     if not added:
         return None
     if not deleted:

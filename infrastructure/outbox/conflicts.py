@@ -22,6 +22,9 @@ _LOST_RACES = {
 }
 _UNIQUE_VIOLATION = "23505"
 
+# The primary keys of the mapped aggregates, by table and constraint.
+aggregate_keys: set[tuple[str, str]] = set()
+
 
 @contextmanager
 def conflicts_translated() -> Iterator[None]:
@@ -48,6 +51,11 @@ def as_conflict(error: BaseException) -> ConcurrencyError | None:
         return ConcurrencyError(f"{_LOST_RACES[state]}; nothing was stored, load again and retry")
     if state == _UNIQUE_VIOLATION and constraint_name(error) == AGGREGATE_STREAM_KEY:
         return _stream_conflict(error)
+    if state == _UNIQUE_VIOLATION and _violated_key(error) in aggregate_keys:
+        return AggregateIdTaken(
+            f"a new aggregate's id is in {_violated_key(error)[0]} already: another writer created it first; "
+            "load that one, or take a new id"
+        )
     return None
 
 
@@ -61,6 +69,10 @@ def constraint_name(error: BaseException) -> str | None:
     """Return the name of the constraint that a database error is about."""
     name = getattr(_driver_error(error), "constraint_name", None)
     return name if isinstance(name, str) else None
+
+
+def _violated_key(error: BaseException) -> tuple[str, str]:
+    return str(getattr(_driver_error(error), "table_name", None)), str(constraint_name(error))
 
 
 def _driver_error(error: BaseException) -> BaseException | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
@@ -16,6 +16,7 @@ from infrastructure.outbox.transaction import after_transaction_create
 from infrastructure.settings import Settings
 
 Target = TypeVar("Target")
+C = TypeVar("C")
 
 _CAPTURE = "_outbox_capture"
 
@@ -41,14 +42,14 @@ def install_capture(target: Target, *, schema: str | None = None) -> Target:
         _capture_in_place(target, schema)
     else:
         raise CannotCapture(
-            f"install_capture takes a sessionmaker or your own subclass of Session or AsyncSession, not {target!r}; "
-            "SQLAlchemy's own classes serve the whole process and stay as they are"
+            "install_capture takes a sessionmaker or your own subclass of Session or AsyncSession, "
+            f"not {target!r}; SQLAlchemy's own classes serve the whole process and stay as they are"
         )
     instrument_aggregates()
     return target
 
 
-def _is_own_class(target: Any, library_class: type) -> bool:
+def _is_own_class(target: Any, library_class: type[C]) -> TypeGuard[type[C]]:
     return isinstance(target, type) and issubclass(target, library_class) and target is not library_class
 
 

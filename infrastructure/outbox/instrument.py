@@ -12,7 +12,8 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.capture import key_of, recorded_too_late
 from infrastructure.outbox.capture_state import known_state_of
-from kernel.aggregate import AggregateRoot, fill_defaults, stale
+from infrastructure.outbox.conflicts import aggregate_keys
+from kernel.aggregate import AggregateRoot, stale
 from kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _UNCOUNTED_DELETIONS = 2
 
 
 class MappingRefused(InfrastructureError, TypeError):
-    """An aggregate is mapped without a column that capture needs; the sentence has the statement that adds it."""
+    """An aggregate is mapped without a column that capture needs; the sentence has the remedy's SQL."""
 
 
 def instrument_aggregates() -> None:
@@ -52,7 +53,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     setattr(cls, _INSTRUMENTED, True)
     manager = mapper.class_manager
     manager.expired_attribute_loader = _speaking_loader(manager.expired_attribute_loader)
-    cls._blank = classmethod(_blank)
+    aggregate_keys.add(_key_name(mapper))
     event.listen(cls, "before_delete", _on_delete)
     event.listen(cls, "expire", _on_expire)
     event.listen(cls, "refresh", _on_refresh)
@@ -68,8 +69,8 @@ def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
         )
     if mapper.version_id_col is None or mapper.version_id_col is mapper.columns["version"]:
         raise MappingRefused(
-            f"{cls.__name__} is mapped without a lock of its own, so that two writers could overwrite each other; run "
-            f"`ALTER TABLE {table} ADD COLUMN revision bigint NOT NULL DEFAULT 1` and map it with "
+            f"{cls.__name__} is mapped without a lock of its own, so that two writers could overwrite "
+            f"each other; run `ALTER TABLE {table} ADD COLUMN revision bigint NOT NULL DEFAULT 1` and map it with "
             "version_id_col=table.c.revision"
         )
 
@@ -86,10 +87,10 @@ def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
     return load_or_explain
 
 
-def _blank(cls: type[Any]) -> Any:
-    instance = attributes.manager_of_class(cls).new_instance()  # type: ignore[union-attr]  # only mapped classes come here
-    fill_defaults(instance)
-    return instance
+def _key_name(mapper: Mapper[Any]) -> tuple[str, str]:
+    """Name the primary key as PostgreSQL's errors do: by table and constraint."""
+    table: Any = mapper.local_table
+    return table.name, str(table.primary_key.name or f"{table.name}_pkey")
 
 
 def _on_delete(mapper: Mapper[Any], connection: Connection, aggregate: AggregateRoot) -> None:

@@ -1,4 +1,4 @@
-"""What a captured session does beyond SQLAlchemy's: it owns a bus, loses no event, and speaks of conflicts (C1-C4)."""
+"""What a captured session does beyond SQLAlchemy's: own a bus, lose no event, tell conflicts (C1-C4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infrastructure.outbox.capture_state import state_of
 from infrastructure.outbox.conflicts import conflicts_translated
 from infrastructure.outbox.emitted import Emitted, SessionBus
 from kernel.aggregate import AggregateRoot
-from kernel.errors import UncommittedEvents
+from kernel.errors import KernelError, UncommittedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +32,15 @@ class CapturedSession(Session):
 
     def flush(self, objects: Any = None) -> None:
         """Flush, with conflicts told as ConcurrencyError, and with all that listeners emit meanwhile."""
+        if objects is not None:
+            raise KernelError(
+                "a session with capture flushes as a whole, rows with their events; call flush()"
+            )
         state = state_of(self)
         state.flushing = True
         try:
             with conflicts_translated():
-                super().flush(objects) if objects else super().flush()
+                super().flush()
                 self._outbox_capture.write_late(self)
         except BaseException:
             self._undo_flush()

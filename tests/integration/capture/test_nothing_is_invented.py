@@ -31,7 +31,7 @@ USES: Uses = [
 def assert_stale(wallet: Wallet, uses: Uses = USES) -> None:
     """Any use says that the aggregate is to be loaded again, and none changes it."""
     for use in uses:
-        with pytest.raises(StaleAggregate, match="Wallet is stale.*load it again"):
+        with pytest.raises(StaleAggregate, match=r"Wallet is stale.*load it again"):
             use(wallet)
     assert wallet.recorded_events == ()
 
@@ -114,7 +114,7 @@ async def test_an_aggregate_survives_the_loss_of_its_sessions_connection(bank: B
     pid = await session.scalar(text("SELECT pg_backend_pid()"))
     async with bank.engine.connect() as other:
         await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
-    with pytest.raises(DBAPIError, match="closed"):
+    with pytest.raises(DBAPIError):
         await session.close()
     async with bank.session() as session:
         session.add(wallet)
@@ -235,7 +235,7 @@ async def test_rolling_back_an_outer_savepoint_undoes_the_open_inner_ones(bank: 
     async with bank.session() as session:
         wallet, born = await loaded(session, wallet_id), Wallet.open("born")
         outer = await session.begin_nested()
-        await session.begin_nested()
+        _ = await session.begin_nested()
         wallet.pay(1)
         session.add(born)
         await session.flush()
@@ -629,7 +629,7 @@ async def test_expunging_an_aggregate_with_uncommitted_events_is_refused(bank: B
         doomed.note("farewell")
         await session.delete(doomed)
         for wallet in (new, old, doomed):
-            with pytest.raises(UncommittedEvents, match="not committed.*would lose them"):
+            with pytest.raises(UncommittedEvents, match=r"not committed.*would lose them"):
                 session.expunge(wallet)
             with pytest.raises(UncommittedEvents):
                 session.expunge_all()

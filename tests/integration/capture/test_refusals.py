@@ -18,6 +18,7 @@ from kernel import (
     AggregateHasNoId,
     AlreadyRecorded,
     DomainEvent,
+    KernelError,
     UnknownEventType,
     UnserializableEvent,
     VersionMoved,
@@ -328,3 +329,14 @@ async def test_a_failed_flush_forgets_what_its_listeners_emitted(bank: Bank) -> 
         bank.emit(session, "after")
         await session.commit()
     assert await bank.outbox() == ["- after"]
+
+
+async def test_a_flush_of_some_objects_only_is_refused(bank: Bank) -> None:
+    """C1: rows and their events go together, so there is no flush of a part."""
+    wallet = Wallet.open()
+    async with bank.session() as session:
+        session.add(wallet)
+        with pytest.raises(KernelError, match=r"flushes as a whole.*call flush\(\)"):
+            await session.flush([wallet])
+        await session.commit()
+    assert await bank.outbox() == ["1 ada"]
