@@ -18,11 +18,20 @@ class CapturedTransaction(SessionTransaction):
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""
         # SQLAlchemy closes those, and leaves their objects as they are: hand them over, savepoint by savepoint.
-        inner = self.session.get_nested_transaction()
-        while inner is not None and inner is not self:
-            inner._remove_snapshot()
-            inner = inner.parent if inner.parent is not self else None
+        for savepoint in self._savepoints_inside():
+            savepoint._remove_snapshot()
         super().rollback(_capture_exception, _to_root)
+
+    def _savepoints_inside(self) -> list[SessionTransaction]:
+        """Return the open savepoints within this transaction, innermost first."""
+        inside = []
+        transaction: SessionTransaction | None = self.session.get_nested_transaction()
+        while transaction is not None and transaction is not self:
+            if transaction.nested:
+                inside.append(transaction)
+            transaction = transaction.parent
+        # A flush has a transaction of its own, which is inside the innermost savepoint and has none.
+        return inside if transaction is self else []
 
 
 def after_transaction_create(_session: Session, transaction: SessionTransaction) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel import StaleAggregate, UncommittedEvents, VersionMoved
+from kernel import ConcurrencyError, StaleAggregate, UncommittedEvents, VersionMoved
 from tests.bank import Bank, bus_of, loaded
 from tests.domain import Entry, Wallet, wallets
 
@@ -227,6 +227,22 @@ async def test_events_in_nested_savepoints_share_the_fate_of_theirs(bank: Bank) 
         await session.commit()
     assert await bank.stream(wallet_id) == ["1 ada", "2 2", "3 8"]
     assert await bank.row(wallet_id) == (10, 3)
+
+
+async def test_a_flush_that_fails_in_a_savepoint_leaves_alone_what_it_did_not_write(bank: Bank) -> None:
+    """C3: in a session that expires on commit, too, nothing has been committed yet."""
+    wallet_id, other_id = await bank.open_wallet(), await bank.open_wallet("other")
+    async with bank.sessions(expire_on_commit=True) as session:
+        wallet, other = await loaded(session, wallet_id), await loaded(session, other_id)
+        savepoint = await session.begin_nested()
+        async with bank.session() as rival:
+            (await loaded(rival, wallet_id)).pay(1)
+            await rival.commit()
+        wallet.pay(2)
+        with pytest.raises(ConcurrencyError):
+            await session.flush()
+        await savepoint.rollback()
+        assert (other.owner, other.version) == ("other", 1)
 
 
 async def test_rolling_back_an_outer_savepoint_undoes_the_open_inner_ones(bank: Bank) -> None:
