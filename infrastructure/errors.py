@@ -63,6 +63,10 @@ class PermissionDenied(DatabaseRefusal):
     """The role is in, and may not do this."""
 
 
+class NameTaken(DatabaseRefusal):
+    """A table or view of the name is there already, and is none of ours."""
+
+
 class ServerFull(DatabaseRefusal):
     """The server has no connection left to give."""
 

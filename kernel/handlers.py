@@ -14,6 +14,7 @@ from kernel import catalogue
 from kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from kernel.events import DomainEvent
 from kernel.retry import RetrySchedule
+from kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,6 +58,11 @@ def handles(
     queue: str | None = None,
 ) -> Callable[[H], H]:
     """Register a class as handler of these events; may be stacked, one stable name per set of options."""
+    for found in events:
+        if not is_subclass(found, DomainEvent):
+            raise DefinitionError(
+                f"@handles takes event classes, and {found!r} is none: @handles(AccountCreated)"
+            )
 
     def register(cls: H) -> H:
         _check_handler(cls, events)
@@ -160,10 +166,10 @@ def _check_rename(registration: HandlerRegistration) -> None:
             )
 
 
-def discover_handlers(contexts: Iterable[str]) -> tuple[HandlerRegistration, ...]:
+def discover_handlers(contexts: str | Iterable[str]) -> tuple[HandlerRegistration, ...]:
     """Import the `handlers` module or package of each context package; report all that fail, by module."""
     failures: dict[str, BaseException] = {}
-    for context in contexts:
+    for context in (contexts,) if isinstance(contexts, str) else contexts:
         _import_handlers(context, failures)
     if failures:
         raise DiscoveryError(failures)

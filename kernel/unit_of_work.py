@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from kernel.aggregate import AggregateRoot
 from kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
     from kernel.bus import EventBus
@@ -72,19 +72,24 @@ class UnitOfWork(Protocol):
 
 
 @overload
-def retry_on_conflict(use_case: Callable[P, Awaitable[T]], /) -> Callable[P, Awaitable[T]]: ...
+def retry_on_conflict(
+    use_case: Callable[P, Coroutine[Any, Any, T]], /
+) -> Callable[P, Coroutine[Any, Any, T]]: ...
 @overload
 def retry_on_conflict(
     *, attempts: int = CONFLICT_ATTEMPTS_MAX
-) -> Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]: ...
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]: ...
 def retry_on_conflict(
-    use_case: Callable[P, Awaitable[T]] | None = None, /, *, attempts: int = CONFLICT_ATTEMPTS_MAX
-) -> Callable[P, Awaitable[T]] | Callable[[Callable[P, Awaitable[T]]], Callable[P, Awaitable[T]]]:
+    use_case: Callable[P, Coroutine[Any, Any, T]] | None = None, /, *, attempts: int = CONFLICT_ATTEMPTS_MAX
+) -> (
+    Callable[P, Coroutine[Any, Any, T]]
+    | Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]
+):
     """Run a use case again, from its first line, when another writer was first (C4)."""
     if attempts < 1:
         raise ValueError(f"retry_on_conflict makes at least one attempt, not {attempts}")
 
-    def wrap(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    def wrap(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @functools.wraps(function)
         async def attempt(*args: P.args, **kwargs: P.kwargs) -> T:
             for failures in range(1, attempts):

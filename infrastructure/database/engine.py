@@ -62,6 +62,11 @@ def parse_url(url: str | URL) -> URL:
         raise BadSetting(
             "DATABASE_URL", f"begins with {name}://, but only PostgreSQL by asyncpg serves: {_REMEDY}"
         )
+    if str(url).partition("?")[0].count("@") > 1:
+        # Cut at the wrong @, the rest of the password would pass for the host and be shown as one.
+        raise BadSetting(
+            "DATABASE_URL", "has more than one @, so a password ends nowhere: write %40 for those within"
+        )
     try:
         return make_url(url)
     except (ArgumentError, ValueError):

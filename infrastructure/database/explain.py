@@ -20,6 +20,7 @@ from infrastructure.errors import (
     DatabaseUnreachable,
     InfrastructureError,
     LoginRefused,
+    NameTaken,
     PermissionDenied,
     SchemaNotMigrated,
     ServerFull,
@@ -136,6 +137,26 @@ def _not_migrated(reason: str, url: URL) -> InfrastructureError:
     return SchemaNotMigrated(f'database "{url.database}" is not migrated ({reason}): {remedy}')
 
 
+def _name_taken(reason: str, url: URL) -> InfrastructureError:
+    return NameTaken(
+        f'database "{url.database}" has something of that name already ({reason}): '
+        "rename it, or give the outbox a schema of its own with OUTBOX_SCHEMA"
+    )
+
+
+def _no_schema(reason: str, url: URL) -> InfrastructureError:
+    return PermissionDenied(
+        f'user "{url.username}" has no schema to work in ({reason}): '
+        "set its search_path, grant USAGE on the schema, or set OUTBOX_SCHEMA"
+    )
+
+
+def _read_only(reason: str, url: URL) -> InfrastructureError:
+    return PermissionDenied(
+        f"PostgreSQL at {address_of(url)} is read-only ({reason}): connect to the primary server"
+    )
+
+
 def _full(reason: str, url: URL) -> InfrastructureError:
     return ServerFull(
         f"PostgreSQL at {address_of(url)} has no connection left ({reason}): "
@@ -165,7 +186,10 @@ _BY_STATE: dict[str, Callable[[str, URL], InfrastructureError | None]] = {
     "28P01": _login_refused,
     "28000": _login_refused,
     "42501": _permission_denied,
+    "25006": _read_only,
+    "3F000": _no_schema,
     "42P01": _not_migrated,
+    "42P07": _name_taken,
     "42703": _not_migrated,
     "42704": _unknown_parameter,
     "53300": _full,

@@ -66,13 +66,7 @@ class SqlAlchemyUnitOfWork:
     @property
     def bus(self) -> EventBus:
         """The collector of this unit's emitted events."""
-        session = self.session.sync_session
-        if not isinstance(session, CapturedSession):
-            raise KernelError(
-                "the sessions of this unit of work do not capture events; "
-                "make them with session_factory(engine), or call install_capture on their maker"
-            )
-        return session.outbox
+        return self._captured(self.session).outbox
 
     async def __aenter__(self) -> Self:
         """Begin."""
@@ -80,7 +74,9 @@ class SqlAlchemyUnitOfWork:
             raise UnitOfWorkNotOpen(
                 f"{type(self).__name__} is open already; a unit of work is entered once at a time"
             )
-        self._session = self._session_factory()
+        session = self._session_factory()
+        self._captured(session)
+        self._session = session
         return self
 
     async def __aexit__(
@@ -119,6 +115,15 @@ class SqlAlchemyUnitOfWork:
     def repository(self, aggregate_class: type[A]) -> SqlAlchemyRepository[A]:
         """Return the repository of a mapped aggregate class."""
         return SqlAlchemyRepository(self.session, aggregate_class)
+
+    def _captured(self, session: AsyncSession) -> CapturedSession:
+        """Refuse a session that would store aggregates without their events."""
+        if not isinstance(session.sync_session, CapturedSession):
+            raise KernelError(
+                "the sessions of this unit of work do not capture events; "
+                "make them with session_factory(engine), or call install_capture on their maker"
+            )
+        return session.sync_session
 
     def _raise_explained(self, error: BaseException, session: AsyncSession) -> None:
         """Raise what a database error means; return if it has no better words."""

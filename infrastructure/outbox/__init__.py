@@ -2,8 +2,7 @@
 
 from infrastructure.outbox.dispatcher import OutboxEventDispatcher, OutboxMiddleware
 from infrastructure.outbox.install import install_capture
-from infrastructure.outbox.instrument import MappingRefused
-from infrastructure.outbox.mapping import aggregate_columns, map_aggregate
+from infrastructure.outbox.mapping import MappingRefused, aggregate_columns, map_aggregate
 from infrastructure.outbox.record import OutboxRecord, map_outbox_table
 from infrastructure.outbox.tables import outbox_metadata
 

@@ -9,10 +9,10 @@ from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.orm import Mapper, attributes, object_mapper, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
 
-from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.capture import key_of, recorded_too_late
 from infrastructure.outbox.capture_state import known_state_of
 from infrastructure.outbox.conflicts import aggregate_keys
+from infrastructure.outbox.mapping import refused_without_lock, refused_without_version
 from kernel.aggregate import AggregateRoot, stale
 from kernel.errors import ConcurrencyError
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _INSTRUMENTED = "_outbox_instrumented"
 # From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.
 _UNCOUNTED_DELETIONS = 2
-
-
-class MappingRefused(InfrastructureError, TypeError):
-    """An aggregate is mapped without a column that capture needs; the sentence has the remedy's SQL."""
 
 
 def instrument_aggregates() -> None:
@@ -63,16 +59,9 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
 def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
     table = getattr(mapper.local_table, "fullname", str(mapper.local_table))
     if "version" not in mapper.column_attrs or not isinstance(mapper.columns["version"].type, Integer):
-        raise MappingRefused(
-            f"{cls.__name__} is mapped without an integer `version`, which numbers its events; run "
-            f"`ALTER TABLE {table} ADD COLUMN version bigint NOT NULL DEFAULT 0` and map the column"
-        )
+        raise refused_without_version(cls, table)
     if mapper.version_id_col is None or mapper.version_id_col is mapper.columns["version"]:
-        raise MappingRefused(
-            f"{cls.__name__} is mapped without a lock of its own, so that two writers could overwrite "
-            f"each other; run `ALTER TABLE {table} ADD COLUMN revision bigint NOT NULL DEFAULT 1` and map it with "
-            "version_id_col=table.c.revision"
-        )
+        raise refused_without_lock(cls, table)
 
 
 def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:

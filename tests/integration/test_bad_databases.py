@@ -198,3 +198,23 @@ async def _terminate(url: str, pid: object) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute("SELECT pg_terminate_backend($1, 10000)", pid)
     await connection.close()
+
+
+def test_a_table_of_ones_own_with_our_name_is_a_sentence(empty_postgres_url: str) -> None:
+    """Whoever had an outbox before has such a table."""
+    servers.run(_execute(empty_postgres_url, "CREATE TABLE outbox_events (id int)"))
+    sentence = migrate(empty_postgres_url)
+    assert 'relation "outbox_events" already exists' in sentence
+    assert "OUTBOX_SCHEMA" in sentence
+
+
+def test_a_read_only_server_is_a_sentence(empty_postgres_url: str) -> None:
+    name = make_url(empty_postgres_url).database
+    servers.run(_execute(empty_postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+    assert "is read-only" in migrate(empty_postgres_url)
+
+
+async def _execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()

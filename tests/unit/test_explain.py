@@ -15,6 +15,7 @@ from infrastructure.errors import (
     DatabaseUnreachable,
     InfrastructureError,
     LoginRefused,
+    NameTaken,
     PermissionDenied,
     SchemaNotMigrated,
     ServerFull,
@@ -50,6 +51,13 @@ URL = "postgresql://bob:s3cret@db.example:5433/shop"
             asyncpg.InsufficientPrivilegeError("no"),
             PermissionDenied,
             'user "bob" lacks a right in database "shop"',
+        ),
+        (asyncpg.DuplicateTableError("no"), NameTaken, "rename it, or give the outbox a schema of its own"),
+        (asyncpg.InvalidSchemaNameError("no"), PermissionDenied, "set its search_path, grant USAGE"),
+        (
+            asyncpg.ReadOnlySQLTransactionError("no"),
+            PermissionDenied,
+            "is read-only (no): connect to the primary",
         ),
         (asyncpg.TooManyConnectionsError("no"), ServerFull, "has no connection left"),
         (

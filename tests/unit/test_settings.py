@@ -102,3 +102,9 @@ def test_what_is_no_url_is_refused_without_being_quoted(url: str) -> None:
         create_engine(url)
     assert "s3cret" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+def test_a_password_with_a_bare_at_is_refused_without_showing_it() -> None:
+    with pytest.raises(BadSetting, match=r"more than one @.*write %40") as refused:
+        create_engine("postgresql://bob:top@s3cret@127.0.0.1:5432/db")
+    assert "s3cret" not in str(refused.value)

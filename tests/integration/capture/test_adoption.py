@@ -15,11 +15,12 @@ from sqlalchemy import Column, MetaData, Table, Text, TypeDecorator, Uuid, selec
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, configure_mappers, registry, sessionmaker
 
+from infrastructure.database import SqlAlchemyUnitOfWork
 from infrastructure.errors import BadSetting
 from infrastructure.outbox import MappingRefused, aggregate_columns, install_capture, map_aggregate
 from infrastructure.outbox.install import CannotCapture
 from infrastructure.outbox.tables import outbox_events_in
-from kernel import AggregateRoot, StaleAggregate, aggregate
+from kernel import AggregateRoot, KernelError, StaleAggregate, aggregate
 from kernel.catalogue import isolated_definitions
 from tests.bank import Bank, bus_of
 from tests.domain import Announced, Noted, Wallet
@@ -373,3 +374,20 @@ def mapped_with(cls: type[Any], columns: list[Any]) -> registry:
         attempt.dispose()
         raise
     return attempt
+
+
+async def test_a_unit_of_work_refuses_sessions_that_would_lose_events(bank: Bank) -> None:
+    """C6: it says so on entering, before anything is stored without its events."""
+    uow = SqlAlchemyUnitOfWork(async_sessionmaker(bank.engine))
+    with pytest.raises(KernelError, match="do not capture events; make them with session_factory"):
+        async with uow:
+            pass
+
+
+@pytest.mark.parametrize("present", [0, 1])
+def test_the_mapping_helper_refuses_a_table_without_the_columns(present: int) -> None:
+    """C6: with the statement that adds the missing one."""
+    columns = aggregate_columns()
+    table = Table("bare", MetaData(), Column("id", Uuid, primary_key=True), *columns[:present])
+    with pytest.raises(MappingRefused, match=f"ALTER TABLE bare ADD COLUMN {columns[present].name} "):
+        map_aggregate(registry(), Wallet, table)

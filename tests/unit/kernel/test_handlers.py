@@ -174,3 +174,12 @@ def test_a_handler_may_say_what_it_knows() -> None:
 def test_retry_after_takes_a_time_that_passes(seconds: float) -> None:
     with pytest.raises(ValueError, match="finite number of seconds"):
         RetryAfter(seconds)
+
+
+def test_a_decorator_without_its_event_is_refused_at_once() -> None:
+    """K5: `@handles` alone would otherwise swallow the class."""
+    with pytest.raises(DefinitionError, match=r"@handles takes event classes, and .* is none"):
+
+        @handles  # type: ignore[arg-type]  # what is refused
+        class Forgetful:
+            async def handle(self, event: DomainEvent) -> None: ...
