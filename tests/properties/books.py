@@ -77,6 +77,11 @@ class Thing:
         return self.now.history != (self.base.history if self.base else ())
 
     @property
+    def has_new_child(self) -> bool:
+        """Whether an entry was added that no row has."""
+        return self.now is not None and self.base is not None and self.now.entries != self.base.entries
+
+    @property
     def kept(self) -> bool:
         """Whether its session holds it, though nobody else does."""
         return self.status == "added" or self.changed or self.doomed

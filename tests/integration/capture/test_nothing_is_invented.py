@@ -530,6 +530,19 @@ async def test_locking_a_loaded_aggregate_keeps_its_state_and_its_events(bank: B
     assert await bank.row(wallet_id) == (3, 3)
 
 
+async def test_reloading_what_another_has_written_since_drops_what_was_recorded(bank: Bank) -> None:
+    """C3a: the other writer's event has the number that the dropped one had."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session, bank.session() as rival:
+        wallet = await loaded(session, wallet_id)
+        with session.no_autoflush:
+            wallet.pay(1)
+            (await loaded(rival, wallet_id)).pay(2)
+            await rival.commit()
+            await populate_existing(session, wallet)
+        assert (wallet.version, wallet.balance, wallet.recorded_events) == (2, 2, ())
+
+
 @pytest.mark.parametrize("reload", [populate_existing, with_for_update])
 async def test_reloading_flushes_first_where_the_session_may(
     bank: Bank, reload: Callable[[AsyncSession, Wallet], Awaitable[None]]
