@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from tests.bank import Bank, engine_of
-from tests.properties.histories import History, Place
+from tests.properties.histories import History
+from tests.properties.worlds import Place
 
 STEPS = 50
 
