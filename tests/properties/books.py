@@ -215,7 +215,14 @@ class Writer:
         self.flush()
         del self.savepoints[depth:]
 
-    def roll_back(self, depth: int | None = None) -> list[Thing]:
+    def roll_back(self) -> list[Thing]:
+        """Undo all, savepoint by savepoint; return what is new again."""
+        unborn = []
+        while self.savepoints:
+            unborn += self.roll_back_to(len(self.savepoints) - 1)
+        return unborn + self.roll_back_to(None)
+
+    def roll_back_to(self, depth: int | None) -> list[Thing]:
         """Undo all since the savepoint, or since the beginning; return what is new again."""
         began = -1 if depth is None else self.savepoints[depth].began
         saved = Savepoint(-1, {}, (), ()) if depth is None else self.savepoints[depth]

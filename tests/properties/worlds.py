@@ -139,7 +139,7 @@ class Worlds:
     def _roll_back_to(self, side: Side, depth: int) -> None:
         self.run(side.savepoints[depth].rollback())
         del side.savepoints[depth:]
-        self._take_back(side.writer.roll_back(depth))
+        self._take_back(side.writer.roll_back_to(depth))
 
     def _take_back(self, unborn: list[Thing]) -> None:
         self.unborn += [each for each in unborn if each.held]
