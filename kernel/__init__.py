@@ -1,6 +1,7 @@
 """The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O."""
 
-from kernel.aggregate import AggregateRoot, aggregate, applies
+from kernel.aggregate import AggregateRoot, aggregate
+from kernel.applying import applies
 from kernel.bus import EventBus
 from kernel.context import Delivery, current_delivery, current_headers, event_context
 from kernel.dispatching import EventDispatcher
@@ -12,10 +13,12 @@ from kernel.errors import (
     DefinitionError,
     DiscoveryError,
     DuplicateName,
+    IdentityMoved,
     InvalidContext,
     KernelError,
     MalformedPayload,
     MissingUpcaster,
+    NothingDelivered,
     Reject,
     RetryAfter,
     StaleAggregate,
@@ -51,10 +54,12 @@ __all__ = [
     "EventDispatcher",
     "EventHandler",
     "HandlerRegistration",
+    "IdentityMoved",
     "InvalidContext",
     "KernelError",
     "MalformedPayload",
     "MissingUpcaster",
+    "NothingDelivered",
     "Reject",
     "Repository",
     "RetryAfter",

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_transform, overload
-from uuid import UUID
 
 import attrs
 
 from kernel import catalogue
-from kernel.errors import AggregateHasNoId, DefinitionError, StaleAggregate, VersionMoved
+from kernel.applying import appliers_of
+from kernel.constructors import check_bases, drop_stand_in, expect_version, stand_in
+from kernel.errors import AggregateHasNoId, DefinitionError, IdentityMoved, StaleAggregate, VersionMoved
 from kernel.events import DomainEvent, refuse_recorded, stamp_event
-from kernel.wire.types import fields_of, is_subclass, is_value_object, value_field
+from kernel.identity import check_identity, uuid_of
+from kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from uuid import UUID
 
 A = TypeVar("A", bound="AggregateRoot")
 T = TypeVar("T")
-M = TypeVar("M", bound="Callable[..., None]")
 
-_APPLIED_EVENTS = "__applied_events__"
+_OWN_NAMES = frozenset({"version", "record", "recorded_events", "collect_events", "replay"})
 
 
 class _Identified:
@@ -44,22 +46,19 @@ class AggregateRoot(_Identified):
 
     version: int = attrs.field(default=0, init=False)
 
-    _appliers: ClassVar[dict[type[DomainEvent], Callable[..., None]]] = {}
+    _appliers: ClassVar[dict[type[DomainEvent], str]] = {}
 
     def __init_subclass__(cls) -> None:
         """Collect the `@applies` methods of the class and its bases."""
         super().__init_subclass__()
-        own = {
-            event_class: method
-            for method in vars(cls).values()
-            for event_class in getattr(method, _APPLIED_EVENTS, ())
-        }
-        cls._appliers = {**cls._appliers, **own}
+        cls._appliers = appliers_of(cls)
+        stand_in(cls, catalogue.aggregate_type_of)
 
     def record(self, event: DomainEvent) -> None:
         """Say that this happened: raise `version` by one and keep the event until it is committed."""
         version = self._loaded_version()
         catalogue.event_type_of(type(event))
+        self._refuse_while_applying(event)
         aggregate_type = catalogue.aggregate_type_of(type(self))
         if self._appliers:
             refuse_recorded(event)
@@ -94,14 +93,17 @@ class AggregateRoot(_Identified):
                     f"{cls.__name__} cannot be replayed: event {number} in the list is number "
                     f"{event.aggregate_version} of its stream; give all of them, in order"
                 )
-            instance._apply(event)
+            instance._replay_one(event)
             instance.version = number
         return instance
 
     def __getattr__(self, name: str) -> Any:
         """Explain a missing field: the state was taken away by a rollback, and has to be loaded again."""
         if any(field.name == name for field in fields_of(type(self))):
-            raise stale(self)
+            raise stale(self, name)
+        if hasattr(type(self), name):
+            # A property that failed: asked once more it says why, which Python drops before it asks here.
+            return super().__getattribute__(name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -127,6 +129,7 @@ class AggregateRoot(_Identified):
                 f"{self!r} moved from version {row_version} to {version} with {len(events)} recorded "
                 "event(s); only record() may raise the version, and merge() carries no events"
             )
+        self._check_recorded_here(events)
         return events
 
     def _forget_events(self, *, above: int = -1, up_to: int | None = None) -> None:
@@ -149,6 +152,24 @@ class AggregateRoot(_Identified):
             raise stale(self)
         return int(version)
 
+    def _check_recorded_here(self, events: Sequence[DomainEvent]) -> None:
+        if "id" not in self.__dict__:
+            return  # a mapper has expired it, and restores what the row has
+        identity = uuid_of(self.__dict__["id"])
+        for event in events:
+            if event.aggregate_id != identity:
+                raise IdentityMoved(
+                    f"{self!r} recorded {type(event).__name__} when its id was {event.aggregate_id}; "
+                    "give an aggregate its id before it records, and no other afterwards"
+                )
+
+    def _refuse_while_applying(self, event: DomainEvent) -> None:
+        if "_applying" in self.__dict__:
+            raise DefinitionError(
+                f"{type(self).__name__} records {type(event).__name__} in an @applies method, and such a method "
+                "only changes state: record in the method that decides"
+            )
+
     def _apply(self, event: DomainEvent) -> None:
         applier = self._appliers.get(type(event))
         if applier is None:
@@ -156,7 +177,22 @@ class AggregateRoot(_Identified):
                 f"{type(self).__name__} has no @applies method for {type(event).__name__}; "
                 "an aggregate that lives by its events needs one for each"
             )
-        applier(self, event)
+        self.__dict__["_applying"] = True
+        try:
+            getattr(self, applier)(event)
+        finally:
+            del self.__dict__["_applying"]
+
+    def _replay_one(self, event: DomainEvent) -> None:
+        try:
+            self._apply(event)
+        except StaleAggregate as error:
+            if error.field is None or error.field in self.__dict__:
+                raise  # of another aggregate
+            raise VersionMoved(
+                f"{type(self).__name__} cannot be replayed: the history does not set `{error.field}`; "
+                "it begins with the event that does"
+            ) from error
 
 
 def new_instance(cls: type[T]) -> T:
@@ -167,10 +203,11 @@ def new_instance(cls: type[T]) -> T:
     return cls.__new__(cls) if manager is None else cast("T", manager.new_instance())
 
 
-def stale(instance: object) -> StaleAggregate:
+def stale(instance: object, field: str | None = None) -> StaleAggregate:
     """Return the error for state that a rollback, an expiry or a deletion took away."""
     return StaleAggregate(
-        f"{type(instance).__name__} is stale: its state was rolled back, expired or deleted; load it again"
+        f"{type(instance).__name__} is stale: its state was rolled back, expired or deleted; load it again",
+        field=field,
     )
 
 
@@ -178,26 +215,27 @@ def fill_defaults(instance: AggregateRoot) -> None:
     """Give a blank instance the defaults that its constructor would have given it."""
     for field in fields_of(type(instance)):
         if isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]  # Factory is a class at run time
-            factory: Any = field.default
-            setattr(
-                instance, field.name, factory.factory(instance) if factory.takes_self else factory.factory()
-            )
+            setattr(instance, field.name, _made_default(instance, field))
         elif field.default is not attrs.NOTHING:
             setattr(instance, field.name, field.default)
 
 
-def uuid_of(identity: object) -> UUID | None:
-    """Return the UUID that an id is, or that a value object of one field holds; else None."""
-    if isinstance(identity, UUID):
-        return identity
-    if identity is not None and is_value_object(type(identity)):
-        return uuid_of(getattr(identity, value_field(type(identity)).name))
-    return None
+def _made_default(instance: AggregateRoot, field: attrs.Attribute[Any]) -> Any:
+    factory: Any = field.default
+    if not factory.takes_self:
+        return factory.factory()
+    try:
+        return factory.factory(instance)
+    except StaleAggregate as error:
+        raise DefinitionError(
+            f"the default of {type(instance).__name__}.{field.name} reads `{error.field}`, which its first event "
+            f"sets; set `{field.name}` in the @applies method of that event"
+        ) from error
 
 
 def _identity(aggregate: AggregateRoot) -> UUID:
     identity = aggregate.__dict__.get("id")
-    uuid = identity if isinstance(identity, UUID) else uuid_of(identity)
+    uuid = uuid_of(identity)
     if uuid is None:
         raise AggregateHasNoId(
             f"{type(aggregate).__name__} has the id {identity!r}, so no event can be recorded on it; "
@@ -223,24 +261,25 @@ def aggregate(definition: type[A] | str | None = None, /) -> type[A] | Callable[
             raise DefinitionError(
                 f"@aggregate stands on a class derived from AggregateRoot, and {cls!r} is none"
             )
+        drop_stand_in(cls)
+        by_hand = "__init__" in vars(cls)
         defined = _define(cls)
-        if "id" not in {field.name for field in fields_of(defined)}:
-            raise DefinitionError(
-                f"aggregate {cls.__name__} declares no id; add the field `id: UUID`, or a value object of one"
-            )
+        check_bases(defined, AggregateRoot, "@attrs.define(eq=False, slots=False)")
+        _check_fields(defined)
+        check_identity(defined)
+        if by_hand:
+            expect_version(defined)
         catalogue.add_aggregate(definition if isinstance(definition, str) else cls.__name__, defined)
         return defined
 
     return define(definition) if isinstance(definition, type) else define
 
 
-def applies(*event_classes: type[DomainEvent]) -> Callable[[M], M]:
-    """Mark the method through which these events change the aggregate's state (K3)."""
-    if not event_classes:
-        raise DefinitionError("@applies needs the event class that the method applies: @applies(OrderPlaced)")
-
-    def mark(method: M) -> M:
-        setattr(method, _APPLIED_EVENTS, event_classes)
-        return method
-
-    return mark
+def _check_fields(cls: type[AggregateRoot]) -> None:
+    for field in fields_of(cls):
+        own = field.name == "version" and is_inherited(field) and (field.default, field.init) == (0, False)
+        if field.name in _OWN_NAMES and not own:
+            raise DefinitionError(
+                f"aggregate {cls.__name__} has a field named {field.name!r}, which every aggregate has by itself; "
+                "leave it out, or choose another name"
+            )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel import catalogue
-from kernel.aggregate import AggregateRoot, uuid_of
 from kernel.errors import DefinitionError
 from kernel.events import DomainEvent, stamp_event
+from kernel.identity import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
+
+    from kernel.aggregate import AggregateRoot
 
 
 class EventBus:

@@ -29,6 +29,7 @@ class EventType:
     version: int
     layout: Literal["snake", "camel"]
     cls: type[DomainEvent]
+    first_version: int = 1
 
 
 @attrs.define
@@ -64,7 +65,8 @@ def isolated_definitions() -> Iterator[None]:
 
 def check_wire_name(kind: str, name: str) -> None:
     """Refuse a name that would be hard to store, to route by or to type."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", name) or len(name) > NAME_CHARACTERS_MAX:
+    written = isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", name)
+    if not written or len(name) > NAME_CHARACTERS_MAX:
         raise DefinitionError(
             f"{kind} name {name!r} cannot be used; take letters, digits, dots, dashes and underscores, "
             f"{NAME_CHARACTERS_MAX} at the most"
@@ -76,10 +78,19 @@ def full_name(definition: Any) -> str:
     return f"{definition.__module__}.{definition.__qualname__}"
 
 
+def is_redefined(present: Any, definition: Any) -> bool:
+    """Tell whether a definition replaces the present one: its module was run again, or for the first time whole.
+
+    What a function defines has no place of its own in a module, so that two of a name may be two.
+    """
+    return full_name(present) == full_name(definition) and "<" not in definition.__qualname__
+
+
 def add_event(event_type: EventType) -> None:
     """Register an event type; its (name, version) must be free."""
     versions = definitions.event_by_name.setdefault(event_type.name, {})
-    if taken := versions.get(event_type.version):
+    taken = versions.get(event_type.version)
+    if taken and not is_redefined(taken.cls, event_type.cls):
         raise DuplicateName(
             f"event name {event_type.name!r} version {event_type.version} is claimed by "
             f"{full_name(taken.cls)} and by {full_name(event_type.cls)}; "
@@ -92,7 +103,8 @@ def add_event(event_type: EventType) -> None:
 def add_aggregate(name: str, cls: type[AggregateRoot]) -> None:
     """Register an aggregate type; its name must be free."""
     check_wire_name("aggregate", name)
-    if taken := definitions.aggregate_by_name.get(name):
+    taken = definitions.aggregate_by_name.get(name)
+    if taken and not is_redefined(taken, cls):
         raise DuplicateName(
             f"aggregate name {name!r} is claimed by {full_name(taken)} and by {full_name(cls)}; "
             "give one of them another name"
@@ -106,6 +118,10 @@ def event_type_of(cls: type[DomainEvent]) -> EventType:
     try:
         return definitions.event_by_class[cls]
     except KeyError:
+        if issubclass(cls, type):
+            raise UnknownEventType(
+                "a class was given where an event is expected; make an event of it, with its fields: AccountCreated(…)"
+            ) from None
         raise UnknownEventType(
             f"{full_name(cls)} is no registered event; derive it from DomainEvent and put @event on it"
         ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -10,6 +10,18 @@ if TYPE_CHECKING:
 
 class KernelError(Exception):
     """Base of every error of this distribution, so that one `except` catches them all."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let an error be copied and pickled with its sentence and its data, whatever its constructor takes."""
+        return _restored, (type(self), self.args), vars(self)
+
+
+def _restored(cls: type[KernelError], arguments: tuple[Any, ...]) -> KernelError:
+    error = cls.__new__(cls)
+    # The constructor made the sentence of its data; what Python's own one keeps is the sentence.
+    builtin: Any = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+    builtin.__init__(error, *arguments)
+    return error
 
 
 # --- definitions: raised at import or start-up, for the programmer -----------------------------------
@@ -65,6 +77,10 @@ class InvalidContext(KernelError, ValueError):
     """A header given to `event_context` cannot be stored or would shadow the envelope."""
 
 
+class NothingDelivered(KernelError):
+    """`current_delivery` was called outside a running handler."""
+
+
 # --- aggregates and the unit of work ------------------------------------------------------------------
 
 
@@ -77,11 +93,19 @@ class AlreadyRecorded(KernelError):
 
 
 class StaleAggregate(KernelError):
-    """The aggregate's state was rolled back, expired or deleted; load it again before using it."""
+    """The aggregate's state was rolled back, expired or deleted; load it again. `field` is what was read, if any."""
+
+    def __init__(self, sentence: str, *, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(sentence)
 
 
 class VersionMoved(KernelError):
-    """An aggregate's version changed without `record`, so its stream would have a gap."""
+    """An aggregate's version changed without `record`, or its history is not whole: the stream has a gap."""
+
+
+class IdentityMoved(KernelError):
+    """An aggregate's id changed after it recorded, so its events are those of an aggregate that does not exist."""
 
 
 class UncommittedEvents(KernelError):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from datetime import datetime  # noqa: TC003 - attrs resolves the annotations at run time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, dataclass_transform, overload
-from uuid import UUID  # noqa: TC003 - as above
+from uuid import UUID
 
 import attrs
 
 from kernel import catalogue, clock
+from kernel.constructors import check_bases, drop_stand_in, stand_in
 from kernel.errors import AlreadyRecorded, DefinitionError
-from kernel.wire.checks import check_round_trips, resolve_annotations
+from kernel.wire.checks import check_restorable, check_round_trips, resolve_annotations
+from kernel.wire.head import checked_id, utc_moment
 from kernel.wire.names import EVENT_VERSION, check_distinct, event_names
-from kernel.wire.types import fields_of, is_subclass
+from kernel.wire.owning import TAKEN, with_own_copies
+from kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +41,9 @@ RESERVED_FIELDS = frozenset(
     }
 )
 
+# What every event has by itself.
+_OWN_FIELDS = {"event_id": UUID, "occurred_at": datetime}
+
 _sequence = itertools.count(1)
 
 
@@ -55,6 +61,10 @@ _UNSTAMPED = Stamp()
 
 def sensitive(**options: Any) -> Any:
     """Declare a field whose value is masked in `repr`, in logs and by the command line (K11)."""
+    if "repr" in options:
+        raise DefinitionError(
+            "sensitive() takes no repr=, since what it declares is never shown; leave it out"
+        )
     metadata = {**options.pop("metadata", {}), "sensitive": True}
     return attrs.field(**options, metadata=metadata, repr=lambda _: MASK)
 
@@ -68,15 +78,27 @@ def is_sensitive(field: attrs.Attribute[Any]) -> bool:
 def _frozen(cls: type[T]) -> type[T]:
     # slots=False: attrs then fills the instance's dict at once, which is twice as fast for a
     # frozen class, and the decorated class stays the very class that was written.
-    return attrs.define(cls, frozen=True, slots=False)
+    return attrs.define(cls, frozen=True, slots=False, field_transformer=with_own_copies)
 
 
 @_frozen
 class DomainEvent:
     """Base of all domain events: something that happened, never changed afterwards."""
 
-    event_id: UUID = attrs.field(kw_only=True, factory=clock.new_id)
-    occurred_at: datetime = attrs.field(kw_only=True, factory=clock.now)
+    event_id: UUID = attrs.field(
+        kw_only=True, factory=clock.new_id, converter=attrs.Converter(checked_id, takes_self=True)
+    )
+    occurred_at: datetime = attrs.field(
+        kw_only=True,
+        factory=clock.now,
+        converter=attrs.Converter(utc_moment, takes_self=True),
+        metadata={TAKEN: True},
+    )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let a class that `@event` does not stand on say so when it is used."""
+        super().__init_subclass__(**options)
+        stand_in(cls, catalogue.event_type_of)
 
     @property
     def stamp(self) -> Stamp:
@@ -120,37 +142,55 @@ def stamp_event(
 def event(definition: type[E], /) -> type[E]: ...
 @overload
 def event(
-    definition: str | None = None, /, *, version: int = 1, layout: Layout = "snake"
+    definition: str | None = None, /, *, version: int = 1, layout: Layout = "snake", first_version: int = 1
 ) -> Callable[[type[E]], type[E]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field, sensitive))
 def event(
-    definition: type[E] | str | None = None, /, *, version: int = 1, layout: Layout = "snake"
+    definition: type[E] | str | None = None,
+    /,
+    *,
+    version: int = 1,
+    layout: Layout = "snake",
+    first_version: int = 1,
 ) -> type[E] | Callable[[type[E]], type[E]]:
     """Make a class a domain event: `@event`, or `@event("group_message.queued", version=2, layout="camel")`.
 
     The wire name (default: the class name) and version are what the outbox stores; renaming or moving
-    the class changes neither. Definitions that could not be stored and restored fail here, at import.
+    the class changes neither. `first_version` is the oldest that may be stored, if that is not 1. Definitions
+    that could not be stored and restored fail here, at import.
     """
 
     def define(cls: type[E]) -> type[E]:
         name = definition if isinstance(definition, str) else cls.__name__
-        return _define(cls, name, version, layout)
+        return _define(catalogue.EventType(name, version, layout, cls, first_version), cls)
 
     return define(definition) if isinstance(definition, type) else define
 
 
-def _define(cls: type[E], name: str, version: int, layout: Layout) -> type[E]:
-    if not is_subclass(cls, DomainEvent):
-        raise DefinitionError(f"@event stands on a class derived from DomainEvent, and {cls!r} is none")
+def _define(event_type: catalogue.EventType, cls: type[E]) -> type[E]:
+    _check(event_type)
+    drop_stand_in(cls)
+    _check_fields(_frozen(cls), event_type.name, event_type.layout)
+    check_bases(cls, DomainEvent, "@attrs.frozen")
+    catalogue.add_event(event_type)
+    return cls
+
+
+def _check(event_type: catalogue.EventType) -> None:
+    name, version, first_version = event_type.name, event_type.version, event_type.first_version
+    if not is_subclass(event_type.cls, DomainEvent):
+        raise DefinitionError(
+            f"@event stands on a class derived from DomainEvent, and {event_type.cls!r} is none"
+        )
     if version < 1:
         raise DefinitionError(f"event {name!r} has version {version}; versions count from 1")
-    if layout not in ("snake", "camel"):
-        raise DefinitionError(f"event {name!r} has layout {layout!r}; choose 'snake' or 'camel'")
+    if not 1 <= first_version <= version:
+        raise DefinitionError(
+            f"event {name!r} has first_version {first_version}; give one from 1 to its version, {version}"
+        )
+    if event_type.layout not in ("snake", "camel"):
+        raise DefinitionError(f"event {name!r} has layout {event_type.layout!r}; choose 'snake' or 'camel'")
     catalogue.check_wire_name("event", name)
-    defined = _frozen(cls)
-    _check_fields(defined, name, layout)
-    catalogue.add_event(catalogue.EventType(name, version, layout, defined))
-    return defined
 
 
 def _check_fields(cls: type[Any], name: str, layout: Layout) -> None:
@@ -161,6 +201,14 @@ def _check_fields(cls: type[Any], name: str, layout: Layout) -> None:
                 f"event {name!r} has a field named {field.name!r}, which the envelope uses; "
                 "choose another name"
             )
-        check_round_trips(field.type, f"event {name!r}, field {field.name!r}")
+        own_type = _OWN_FIELDS.get(field.name)
+        if own_type and not (is_inherited(field) and field.type is own_type):
+            raise DefinitionError(
+                f"event {name!r} has a field named {field.name!r}, which every event has by itself; "
+                "leave it out, or choose another name"
+            )
+        check_restorable(field, f"event {name!r}, field {field.name!r}")
+        if field.init:
+            check_round_trips(field.type, f"event {name!r}, field {field.name!r}")
     added = [EVENT_VERSION] if layout == "camel" else []
     check_distinct([*added, *event_names(cls, layout).values()], f"event {name!r}")

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import attrs
@@ -13,11 +14,13 @@ import attrs
 from kernel import catalogue
 from kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from kernel.events import DomainEvent
-from kernel.retry import RetrySchedule
-from kernel.wire.types import is_subclass
+from kernel.retry import RetrySchedule, is_number
+from kernel.wire.types import admits, is_subclass, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from kernel.catalogue import EventType
 
 E_contra = TypeVar("E_contra", bound=DomainEvent, contravariant=True)
 H = TypeVar("H", bound=type)
@@ -67,7 +70,15 @@ def handles(
     def register(cls: H) -> H:
         _check_handler(cls, events)
         registration = HandlerRegistration(
-            name or _default_name(cls), cls, events, renamed_from, retry, timeout, ordered, on_dead, queue
+            _default_name(cls) if name is None else name,
+            cls,
+            events,
+            renamed_from,
+            retry,
+            timeout,
+            ordered,
+            on_dead,
+            queue,
         )
         _check_options(registration)
         _add(registration)
@@ -106,11 +117,28 @@ def _check_handler(cls: type, events: tuple[type[DomainEvent], ...]) -> None:
             f"{cls.__name__}.handle must take the event and nothing else it needs ({error}); "
             "dependencies belong in the constructor"
         ) from error
+    for event_class in events:
+        _check_annotation(cls, handle, event_class)
+
+
+def _check_annotation(cls: type, handle: Any, event_class: type[DomainEvent]) -> None:
+    """Refuse an event that `handle` plainly does not take."""
+    taken = [parameter.annotation for parameter in inspect.signature(handle).parameters.values()][1:2]
+    if taken in ([], [inspect.Parameter.empty]):
+        return
+    declared = resolved(taken[0], handle.__module__)
+    if not admits(declared, partial(issubclass, event_class)):
+        raise DefinitionError(
+            f"@handles on {cls.__name__} names {event_class.__name__}, but its handle takes "
+            f"{inspect.formatannotation(declared)}; make these the same, or annotate a union of all its events"
+        )
 
 
 def _check_options(registration: HandlerRegistration) -> None:
     catalogue.check_wire_name("handler", registration.name)
-    if not 0 < registration.timeout_seconds < float("inf"):
+    if registration.renamed_from is not None:
+        catalogue.check_wire_name("handler", registration.renamed_from)
+    if not is_number(registration.timeout_seconds) or not 0 < registration.timeout_seconds < float("inf"):
         raise DefinitionError(
             f"handler {registration.name!r} has timeout={registration.timeout_seconds!r}; "
             "give seconds above zero"
@@ -122,6 +150,16 @@ def _check_options(registration: HandlerRegistration) -> None:
     if registration.retry is not None and not isinstance(registration.retry, RetrySchedule):
         raise DefinitionError(
             f"handler {registration.name!r} has retry={registration.retry!r}; give a RetrySchedule"
+        )
+    if registration.ordered not in (True, False):
+        raise DefinitionError(
+            f"handler {registration.name!r} has ordered={registration.ordered!r}; give True or False"
+        )
+    if registration.queue is not None and not (
+        isinstance(registration.queue, str) and registration.queue.strip()
+    ):
+        raise DefinitionError(
+            f"handler {registration.name!r} has queue={registration.queue!r}; give the name of a queue, or leave it out"
         )
     if registration.renamed_from == registration.name:
         raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
@@ -138,10 +176,11 @@ def _add(registration: HandlerRegistration) -> None:
     handlers = catalogue.definitions.handlers
     _check_rename(registration)
     present = handlers.get(registration.name)
-    if present is None:
+    anew = present is not None and present.handler is not registration.handler
+    if present is None or (anew and catalogue.is_redefined(present.handler, registration.handler)):
         handlers[registration.name] = registration
         return
-    if present.handler is not registration.handler:
+    if anew:
         raise DuplicateName(
             f"handler name {registration.name!r} is claimed by {catalogue.full_name(present.handler)} and by "
             f"{catalogue.full_name(registration.handler)}; give one of them another name="
@@ -173,7 +212,31 @@ def discover_handlers(contexts: str | Iterable[str]) -> tuple[HandlerRegistratio
         _import_handlers(context, failures)
     if failures:
         raise DiscoveryError(failures)
+    check_versions_handled()
     return registered_handlers()
+
+
+def check_versions_handled() -> None:
+    """Raise a DefinitionError if a handler waits for a class of which no event is ever restored; for start-up."""
+    for registration in registered_handlers():
+        for event_class in registration.events:
+            handled = catalogue.event_type_of(event_class)
+            newest = catalogue.newest_event_type(handled.name)
+            if newest.cls is not event_class:
+                raise _never_due(registration, handled, newest)
+
+
+def _never_due(registration: HandlerRegistration, handled: EventType, newest: EventType) -> DefinitionError:
+    if handled.version == newest.version:
+        return DefinitionError(
+            f"handler {registration.name!r} handles a {handled.cls.__name__} that has been defined anew since; "
+            f"run {registration.handler.__module__} again too"
+        )
+    return DefinitionError(
+        f"handler {registration.name!r} handles {handled.cls.__name__}, version {handled.version} of event "
+        f"{handled.name!r}, but every such event is delivered as {newest.cls.__name__}, version {newest.version}; "
+        "let it handle that one"
+    )
 
 
 def _import_handlers(context: str, failures: dict[str, BaseException]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kernel import catalogue
 from kernel.errors import MalformedPayload
 from kernel.upcasting import lifted
+from kernel.wire.names import EVENT_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 # C7. jsonb takes 255 MiB; a payload near that is a file in the wrong place, and it costs every reader.
 PAYLOAD_BYTES_MAX = 1024 * 1024
 
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+# Made once: json.loads and json.dumps make a new one per call when they are told anything.
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -40,10 +48,13 @@ def serialize_event(event: DomainEvent) -> str:
 
 
 def deserialize_event(event_type: str, payload: str | Payload, version: int | None = None) -> DomainEvent:
-    """Restore an event from its stored payload; `version` is the payload's (default: the newest)."""
+    """Restore an event from its stored payload.
+
+    `version` is the payload's; by default it is what a payload in camel says itself, else the newest.
+    """
     newest = catalogue.newest_event_type(event_type)
-    stored = newest.version if version is None else version
-    body = lifted(newest, _parse(event_type, payload), stored)
+    body = _parse(event_type, payload)
+    body = lifted(newest, body, _version_in(body, newest) if version is None else version)
     try:
         return _in(newest)(body, newest.cls)
     except Exception as error:  # noqa: BLE001 - all of it is raised again, as a sentence
@@ -69,11 +80,21 @@ def _in(event_type: EventType) -> Callable[[Payload, type[DomainEvent]], DomainE
     return event_in(event_type)
 
 
+def _version_in(body: Payload, newest: EventType) -> int:
+    said = body.get(EVENT_VERSION, newest.version) if newest.layout == "camel" else newest.version
+    if type(said) is not int:
+        raise MalformedPayload(
+            f"the stored payload of event {newest.name!r} has an {EVENT_VERSION} that is {type(said).__name__}, "
+            "not an integer"
+        )
+    return said
+
+
 def _parse(event_type: str, payload: str | Payload) -> Payload:
     if isinstance(payload, dict):
         return payload
     try:
-        body = json.loads(payload, parse_constant=_refuse_constant)
+        body = _decode(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedPayload(f"the stored payload of event {event_type!r} is not JSON: {error}") from error
     if not isinstance(body, dict):
@@ -81,7 +102,3 @@ def _parse(event_type: str, payload: str | Payload) -> Payload:
             f"the stored payload of event {event_type!r} is {type(body).__name__}, not an object"
         )
     return body
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")

@@ -13,6 +13,7 @@ from kernel.errors import (
     MissingUpcaster,
     UnknownEventVersion,
 )
+from kernel.handlers import check_versions_handled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,8 @@ def upcasts(
             raise DefinitionError(
                 f"an upcaster of event {name!r} starts at version {from_version}; versions count from 1"
             )
-        if taken := upcasters.get((name, from_version)):
+        taken = upcasters.get((name, from_version))
+        if taken and not catalogue.is_redefined(taken, lift):
             raise DuplicateName(
                 f"event {name!r} version {from_version} is lifted by {catalogue.full_name(taken)} and by "
                 f"{catalogue.full_name(lift)}; remove one"
@@ -43,26 +45,32 @@ def upcasts(
 
 
 def check_upcasters() -> None:
-    """Raise MissingUpcaster unless every older version of each event can be lifted; for start-up."""
+    """Raise MissingUpcaster unless every older version of each event can be lifted; for start-up.
+
+    A handler that stayed with an older class, and so would never get an event, is a DefinitionError.
+    """
     for name, versions in catalogue.definitions.event_by_name.items():
         known = {start for other, start in catalogue.definitions.upcasters if other == name}
-        oldest = min(known | versions.keys())
-        for step in range(oldest, max(versions)):
+        newest, oldest = versions[max(versions)], min(known | versions.keys())
+        for step in range(min(newest.first_version, oldest), newest.version):
             if step not in known:
-                raise _missing(name, step)
+                raise _missing(name, step, oldest)
     for name, start in catalogue.definitions.upcasters:
         if start >= max(catalogue.definitions.event_by_name.get(name, {0: None})):
             raise MissingUpcaster(
                 f"an upcaster lifts event {name!r} from version {start}, but no class of a later version "
                 "is defined"
             )
+    check_versions_handled()
 
 
-def _missing(name: str, step: int) -> MissingUpcaster:
-    return MissingUpcaster(
-        f"event {name!r} has no way from version {step} to {step + 1}; "
-        f"write a function under @upcasts({name!r}, from_version={step})"
-    )
+def _missing(name: str, step: int, oldest: int = 1) -> MissingUpcaster:
+    remedy = f"write a function under @upcasts({name!r}, from_version={step})"
+    if step < oldest:
+        remedy += (
+            f", or, if nothing older than version {oldest} is stored, give @event first_version={oldest}"
+        )
+    return MissingUpcaster(f"event {name!r} has no way from version {step} to {step + 1}; {remedy}")
 
 
 def lifted(newest: EventType, body: Payload, stored: int) -> Payload:
@@ -71,8 +79,8 @@ def lifted(newest: EventType, body: Payload, stored: int) -> Payload:
         return body
     if stored > newest.version or stored < 1:
         raise UnknownEventVersion(
-            f"event {newest.name!r} is stored in version {stored}, and this process knows versions 1 to "
-            f"{newest.version}; deploy the code that knows it"
+            f"event {newest.name!r} is stored in version {stored}, and this process knows versions "
+            f"{newest.first_version} to {newest.version}; deploy the code that knows it"
         )
     body = copy.deepcopy(body)
     for step in range(stored, newest.version):
@@ -87,8 +95,13 @@ def _step(lift: Callable[[Payload], Payload], name: str, step: int, body: Payloa
     where = f"{catalogue.full_name(lift)}, which lifts event {name!r} from version {step},"
     try:
         result = lift(body)
-    except Exception as error:
-        raise MalformedPayload(f"{where} failed on a payload: {type(error).__name__}: {error}") from error
+    except Exception as error:  # noqa: BLE001 - all of it is raised again, as a sentence
+        # Not above: only an error needs it, and it brings cattrs along.
+        from kernel.wire.blame import cause_of, said_of  # noqa: PLC0415
+
+        raise MalformedPayload(f"{where} failed on a payload: {said_of(name, error)}") from cause_of(
+            name, error
+        )
     if not isinstance(result, dict):
         raise MalformedPayload(f"{where} returned {type(result).__name__}; return the lifted payload")
     return result

@@ -75,10 +75,69 @@ def _field_differences(number: int, expected: Expected, found: DomainEvent) -> I
     for field in fields_of(type(found)):
         if field.name in skipped or getattr(wanted, field.name) == getattr(found, field.name):
             continue
+        where = f"event {number}, {type(found).__name__}.{field.name}"
+        if is_sensitive(field):
+            yield f"{where}: differs (masked)"
+        else:
+            yield where + _difference(getattr(wanted, field.name), getattr(found, field.name))
+
+
+def _difference(wanted: Any, got: Any) -> str:
+    """Say how two values differ, and where, if they are too long for it to be seen."""
+    shown, other = _repr.repr(wanted), _repr.repr(got)
+    if shown != other:
+        return f": expected {shown}, found {other}"
+    for where, one, another in _parts(wanted, got):
+        if one is not another and one != another:
+            return where + _difference(one, another)
+    return f": differs, and both are shown as {shown}"
+
+
+def _parts(wanted: Any, got: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Pair what two values of one type hold, with where it is."""
+    if type(wanted) is not type(got):
+        return
+    if isinstance(wanted, str):
+        start = next((at for at, pair in enumerate(zip(wanted, got, strict=False)) if pair[0] != pair[1]), 0)
+        start = start or min(len(wanted), len(got))
+        yield f"[{start}:]", wanted[start:], got[start:]
+    elif isinstance(wanted, list | tuple):
+        pairs = enumerate(zip(wanted, got, strict=False))
+        yield from ((f"[{index}]", *pair) for index, pair in pairs)
+        end = min(len(wanted), len(got))
+        yield f"[{end}:]", wanted[end:], got[end:]
+    elif isinstance(wanted, dict) and wanted.keys() == got.keys():
+        yield from ((f"[{_repr.repr(key)}]", value, got[key]) for key, value in wanted.items())
+    elif isinstance(wanted, dict):
         yield (
-            f"event {number}, {type(found).__name__}.{field.name}: "
-            f"expected {_shown(wanted, field)}, found {_shown(found, field)}"
+            ".keys()",
+            sorted(wanted.keys() - got.keys(), key=repr),
+            sorted(got.keys() - wanted.keys(), key=repr),
         )
+    elif isinstance(wanted, set | frozenset):
+        yield " alone", wanted - got, got - wanted
+    elif attrs.has(type(wanted)):
+        for field in fields_of(type(wanted)):
+            one, another = getattr(wanted, field.name), getattr(got, field.name)
+            yield (
+                f".{field.name}",
+                *((_Masked(one), _Masked(another)) if is_sensitive(field) else (one, another)),
+            )
+
+
+class _Masked:
+    """Stands for a secret: it can be compared, and looked into no further."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Masked) and bool(self._value == other._value)
+
+    __hash__ = None  # type: ignore[assignment]  # nothing holds one
+
+    def __repr__(self) -> str:
+        return MASK
 
 
 def _shown(event: DomainEvent, field: Any) -> str:

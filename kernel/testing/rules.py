@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel import catalogue
-from kernel.aggregate import AggregateRoot, uuid_of
+from kernel.aggregate import AggregateRoot
 from kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
+from kernel.identity import uuid_of
 from kernel.testing.copying import state_of
 
 if TYPE_CHECKING:
@@ -60,6 +61,15 @@ def conflict(aggregate_type: str | None, aggregate_id: UUID | None, version: int
     return ConcurrencyError(
         f"another unit of work wrote {aggregate_type} {aggregate_id} first; load it again and retry",
         **named,  # type: ignore[arg-type]  # each by its own name
+    )
+
+
+def stored_already(event_id: UUID) -> ConcurrencyError:
+    """Return the error for an event whose id has a record."""
+    return ConcurrencyError(
+        f"event {event_id} is in the outbox already: a copy of its aggregate, or an attempt whose answer was lost, "
+        "committed it before, or an event made with attrs.evolve has its event_id; "
+        "load it again and look before you retry"
     )
 
 

@@ -15,6 +15,7 @@ from kernel.aggregate import AggregateRoot
 from kernel.bus import in_order
 from kernel.testing.assertions import assert_recorded
 from kernel.testing.comparison import described
+from kernel.testing.copying import copied, refill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,13 +43,16 @@ def when(action: Callable[[], object]) -> Outcome:
 
 
 class Given(Generic[A]):
-    """An aggregate that something is about to happen to."""
+    """An aggregate that something is about to happen to; each `when` starts from it as it was given."""
 
     def __init__(self, aggregate: A) -> None:
         self.aggregate = aggregate
+        self._start = copied(aggregate)
 
     def when(self, action: Callable[[A], object]) -> Outcome:
         """Run an action on the aggregate."""
+        refill(self.aggregate, self._start)
+        self.aggregate._forget_events(above=self.aggregate.version)
         return Outcome(lambda: action(self.aggregate), self.aggregate)
 
 

@@ -7,16 +7,26 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from kernel.aggregate import AggregateRoot, stale, uuid_of
+from kernel.aggregate import AggregateRoot, stale
 from kernel.bus import in_order
 from kernel.context import current_headers
 from kernel.envelope import seal
+from kernel.identity import uuid_of
 from kernel.testing.copying import copied, refill
 from kernel.testing.records import CommittedEvent
-from kernel.testing.rules import check_unique, conflict, key_of, normalized, place_of, type_name_of
+from kernel.testing.rules import (
+    check_unique,
+    conflict,
+    key_of,
+    normalized,
+    place_of,
+    stored_already,
+    type_name_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from kernel.envelope import Envelope
     from kernel.events import DomainEvent
@@ -32,7 +42,13 @@ class Change:
 
     aggregate: AggregateRoot
     row: AggregateRoot | None
-    removed: bool = False
+    last_events: Sequence[DomainEvent] | None = None
+    """Of one that is removed; it has no version any more."""
+
+    @property
+    def removed(self) -> bool:
+        """Whether the aggregate is to go."""
+        return self.last_events is not None
 
     @property
     def key(self) -> Key:
@@ -42,10 +58,19 @@ class Change:
     @property
     def events(self) -> Sequence[DomainEvent]:
         """The events that move the row to where the aggregate stands."""
+        if self.last_events is not None:
+            return self.last_events
         if "version" not in vars(self.aggregate):
             raise stale(self.aggregate)
         stored = 0 if self.row is None else self.row.version
         return self.aggregate._events_between(stored, self.aggregate.version)
+
+    @classmethod
+    def removing(cls, aggregate: AggregateRoot, row: AggregateRoot) -> Change:
+        """Take its version from an aggregate, so that it records nothing any more."""
+        change = cls(aggregate, row, cls(aggregate, row).events)
+        del aggregate.__dict__["version"]
+        return change
 
 
 class InMemoryStore:
@@ -56,6 +81,7 @@ class InMemoryStore:
         """The committed records, in the order of their positions."""
         # A row is replaced at each write and never changed, so that its identity is its revision.
         self._rows: dict[Key, AggregateRoot] = {}
+        self._event_ids: set[UUID] = set()
         self._places: set[Place] = set()
         self._origins: WeakKeyDictionary[AggregateRoot, AggregateRoot] = WeakKeyDictionary()
 
@@ -107,18 +133,28 @@ class InMemoryStore:
         """Store all of it, or raise and store nothing."""
         events = in_order([*emitted, *(event for change in changes for event in change.events)])
         envelopes = [seal(event) for event in events]
+        self._check_ids(envelopes)
         self._check_streams(envelopes)
         rows = self._rows_after(changes)
         for change in changes:
             if not change.removed:
                 check_unique(change.aggregate, rows, unique.get(type(change.aggregate), {}))
         self._rows = rows
+        self._event_ids.update(envelope.event_id for envelope in envelopes)
         self._places.update(filter(None, map(place_of, envelopes)))
         headers = dict(current_headers())
         for position, envelope in enumerate(envelopes, start=len(self.outbox) + 1):
             self.outbox.append(CommittedEvent(*envelope, headers, position))
         for change in changes:
             self._settle(change, None if change.removed else rows[change.key])
+
+    def _check_ids(self, envelopes: Iterable[Envelope]) -> None:
+        """Refuse an event that is stored already, or another that has its id."""
+        taken: set[UUID] = set()
+        for envelope in envelopes:
+            if envelope.event_id in self._event_ids or envelope.event_id in taken:
+                raise stored_already(envelope.event_id)
+            taken.add(envelope.event_id)
 
     def _check_streams(self, envelopes: Iterable[Envelope]) -> None:
         """Refuse a second event with one number: another writer was first (C4)."""
@@ -145,9 +181,9 @@ class InMemoryStore:
 
     def _settle(self, change: Change, row: AggregateRoot | None) -> None:
         aggregate = change.aggregate
-        aggregate._forget_events(up_to=aggregate.version)
         if row is not None:
+            aggregate._forget_events(up_to=aggregate.version)
             self._origins[aggregate] = row
         else:
+            aggregate._forget_events()
             self._origins.pop(aggregate, None)
-            del aggregate.__dict__["version"]  # a deleted aggregate records nothing any more

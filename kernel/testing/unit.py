@@ -28,12 +28,16 @@ class Unit:
     bus: EventBus = attrs.Factory(EventBus)
     _new: list[AggregateRoot] = attrs.field(factory=list, init=False)
     _held: dict[Key, AggregateRoot] = attrs.field(factory=dict, init=False)
-    _removed: list[AggregateRoot] = attrs.field(factory=list, init=False)
+    _removed: dict[AggregateRoot, Change] = attrs.field(factory=dict, init=False)
     # A transaction begins with the first access; a rollback before that has nothing to undo.
     _begun: bool = attrs.field(default=False, init=False)
 
     def add(self, aggregate: AggregateRoot) -> None:
         """Take in a new aggregate, or one that an earlier unit of work loaded."""
+        if self._is_gone(aggregate):
+            raise KernelError(
+                f"{aggregate!r} was removed, so it cannot be added; roll back, or make a new one"
+            )
         self._begun = True
         row = self.store.origin_of(aggregate)
         if row is not None:
@@ -47,9 +51,9 @@ class Unit:
             if key_of(aggregate) == key:
                 return aggregate
         held = self._held.get(key)
-        if held is None or _is_stale(held):
-            return self._load(key, held)
-        return None if held in self._removed else held
+        if held in self._removed:
+            return None
+        return self._load(key, held) if held is None or _is_stale(held) else held
 
     def all(self, aggregate_class: type[AggregateRoot]) -> list[AggregateRoot]:
         """Return all of a class, stored and new ones, without those removed here."""
@@ -58,11 +62,16 @@ class Unit:
         return [*(aggregate for aggregate in stored if aggregate is not None), *new]
 
     def remove(self, aggregate: AggregateRoot) -> None:
-        """Delete at the commit."""
-        if self.store.origin_of(aggregate) is None:
+        """Delete at the commit; from now on it is not found and records nothing."""
+        if self._is_gone(aggregate):
+            return
+        row = self.store.origin_of(aggregate)
+        if row is None:
             raise KernelError(f"{aggregate!r} is not stored, so it cannot be removed; commit it first")
         self.add(aggregate)
-        self._removed.append(aggregate)
+        if _is_stale(aggregate):
+            self._load(key_of(row), aggregate)
+        self._removed[aggregate] = Change.removing(aggregate, self.store.origin_of(aggregate) or row)
 
     def commit(self, unique: Mapping[type[Any], Uniqueness]) -> None:
         """Store what changed, or raise and undo all of it."""
@@ -83,11 +92,22 @@ class Unit:
                 take_state(aggregate)
         self._end()
 
+    def leave(self) -> None:
+        """Take back what no commit has stored, if there is any."""
+        if self.bus.has_events or self._changes():
+            self.roll_back()
+
     def _end(self) -> None:
         self.bus.collect()
         self._new.clear()
         self._removed.clear()
         self._begun = False
+
+    def _is_gone(self, aggregate: AggregateRoot) -> bool:
+        """Whether it was removed, here or by an earlier commit."""
+        return aggregate in self._removed or (
+            _is_stale(aggregate) and self.store.origin_of(aggregate) is None
+        )
 
     def _hold(self, key: Key, aggregate: AggregateRoot) -> None:
         if self._held.setdefault(key, aggregate) is not aggregate:
@@ -107,9 +127,11 @@ class Unit:
     def _changes(self) -> list[Change]:
         changes = [Change(aggregate, None) for aggregate in self._new]
         for aggregate in self._held.values():
-            row, removed = self.store.origin_of(aggregate), aggregate in self._removed
-            if removed or (state_of(aggregate) and not same_state(row, aggregate)):
-                changes.append(Change(aggregate, row, removed))
+            row, removal = self.store.origin_of(aggregate), self._removed.get(aggregate)
+            if removal is not None:
+                changes.append(removal)
+            elif state_of(aggregate) and not same_state(row, aggregate):
+                changes.append(Change(aggregate, row))
         return changes
 
 

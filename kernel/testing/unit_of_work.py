@@ -73,7 +73,7 @@ class InMemoryUnitOfWork:
 
     @property
     def bus(self) -> EventBus:
-        """The collector of this unit's emitted events."""
+        """The collector of this unit's emitted events; they wait for the commit, in a database perhaps not so long."""
         return self.unit.bus
 
     async def __aenter__(self) -> Self:
@@ -88,9 +88,9 @@ class InMemoryUnitOfWork:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Give up what was not committed; aggregates at hand keep what was loaded, to be read."""
-        _ = self.unit
-        self._unit = None
+        """Roll back what was not committed; after a block that only read, aggregates stay readable."""
+        unit, self._unit = self.unit, None
+        unit.leave()
 
     async def commit(self) -> None:
         """Make everything since the last commit durable, events included, or raise and store nothing."""

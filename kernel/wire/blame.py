@@ -8,9 +8,10 @@ import attrs
 
 from kernel.errors import MalformedPayload, UnserializableEvent
 from kernel.wire.converter import converter_for
-from kernel.wire.masking import is_secret
+from kernel.wire.masking import has_secrets, is_secret
 from kernel.wire.names import event_names
-from kernel.wire.types import fields_of
+from kernel.wire.scalars import Misfit
+from kernel.wire.types import init_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ def unserializable(
     event_type: EventType, event: Any, encode: Callable[[Any], str], error: Exception
 ) -> NoReturn:
     """Raise UnserializableEvent for the first field that cannot be written."""
-    for field in fields_of(event_type.cls):
+    for field in init_fields(event_type.cls):
         try:
             _field_text(event_type, field, event, encode)
         except RecursionError:
@@ -40,7 +41,7 @@ def oversized(event_type: EventType, event: Any, encode: Callable[[Any], str], b
     """Raise UnserializableEvent for the largest field of a payload over the limit."""
     sizes = {
         field.name: len(_field_text(event_type, field, event, encode).encode())
-        for field in fields_of(event_type.cls)
+        for field in init_fields(event_type.cls)
     }
     largest = max(sizes, key=lambda name: sizes[name])
     raise UnserializableEvent(
@@ -55,7 +56,7 @@ def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> NoR
     """Raise MalformedPayload for the first key of a stored payload that does not fit its class."""
     where = f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}:"
     names = event_names(event_type.cls, event_type.layout)
-    for field in fields_of(event_type.cls):
+    for field in init_fields(event_type.cls):
         key = names[field.name]
         if key not in body and field.default is attrs.NOTHING:
             raise MalformedPayload(f"{where} key {key!r} is missing") from error
@@ -66,7 +67,18 @@ def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> NoR
         except Exception as reason:  # noqa: BLE001 - whatever it is, it becomes the sentence
             sentence = f"{where} key {key!r} {_reason(field, reason)}"
             raise MalformedPayload(sentence) from _cause(field, error)
-    raise MalformedPayload(f"{where} {type(error).__name__}: {error}") from error
+    raise MalformedPayload(f"{where} {said_of(event_type.name, error)}") from cause_of(event_type.name, error)
+
+
+def said_of(event_type: str, error: Exception) -> str:
+    """Return what an error of somebody else's code says, without its words if they may quote a secret (K11)."""
+    kind = type(error).__name__
+    return f"{kind} (what it says is not shown)" if has_secrets(event_type) else f"{kind}: {error}"
+
+
+def cause_of(event_type: str, error: Exception) -> Exception | None:
+    """Return the error to show as the cause, None if it may quote a secret."""
+    return None if has_secrets(event_type) else error
 
 
 def _cause(field: attrs.Attribute[Any], error: Exception) -> Exception | None:
@@ -74,8 +86,9 @@ def _cause(field: attrs.Attribute[Any], error: Exception) -> Exception | None:
 
 
 def _reason(field: attrs.Attribute[Any], error: Exception) -> str:
-    # What the libraries say may quote the value.
-    return "holds a value, not shown here, that does not fit its type" if is_secret(field) else str(error)
+    if is_secret(field) and not isinstance(error, Misfit):  # what the libraries say may quote the value
+        return "holds a value, not shown here, that does not fit its type"
+    return str(error)
 
 
 def _field_text(event_type: EventType, field: Any, event: Any, encode: Callable[[Any], str]) -> str:

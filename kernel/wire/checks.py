@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from uuid import UUID
 
 import attrs
@@ -22,14 +22,14 @@ from kernel.wire.types import (
     value_field,
 )
 
-SCALARS = (str, int, float, bool, UUID, datetime, date, Decimal)
+_SCALARS = (str, int, float, bool, UUID, datetime, date, Decimal)
 _KEYS = (str, int, UUID)
 
 
 def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -> None:
     """Raise a DefinitionError that names `where`, unless every value of the type comes back equal."""
     declared = unwrapped(declared)
-    if declared in SCALARS or declared in inside:
+    if declared in _SCALARS or declared in inside:
         return
     if is_subclass(declared, Enum):
         _check_enum(declared, where)
@@ -41,11 +41,30 @@ def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -
         _check_literal(declared, where)
     elif get_origin(declared) in (list, set, frozenset, tuple, dict):
         _check_container(declared, where, inside)
+    elif attrs.has(get_origin(declared) or object):
+        raise _generic(get_origin(declared), where)
     else:
         raise DefinitionError(f"{where}: {_remedy(declared)}")
 
 
+def check_restorable(field: attrs.Attribute[Any], where: str) -> None:
+    """Raise a DefinitionError that names `where` if a field is compared and no constructor can restore it."""
+    if not field.init and field.eq:
+        raise DefinitionError(
+            f"{where} is compared but is no argument of the constructor, so it cannot be restored; "
+            "make it an argument, or eq=False"
+        )
+
+
+def _generic(declared: type[Any], where: str) -> DefinitionError:
+    return DefinitionError(f"{where}: {declared.__name__} is generic; write a concrete class")
+
+
 def _remedy(declared: Any) -> str:
+    if isinstance(declared, TypeVar):
+        return (
+            f"the type {declared.__name__} is left open; declare the field with its type in a concrete class"
+        )
     shown = "no annotation" if declared is None else _name(declared)
     return (
         f"{shown} does not survive JSON unchanged; use str, int, float, bool, UUID, datetime, date, Decimal, "
@@ -84,7 +103,7 @@ def resolve_annotations(cls: type[Any], where: str) -> None:
 
 def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...]) -> None:
     if getattr(declared, "__parameters__", ()):
-        raise DefinitionError(f"{where}: {declared.__name__} is generic; write a concrete class")
+        raise _generic(declared, where)
     if getattr(declared, "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy takes them for functions of two kinds
         raise DefinitionError(
             f"{where}: {declared.__name__} is compared by identity, so none that comes back could be equal; "
@@ -94,11 +113,7 @@ def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...])
     # In either layout, since a class may serve events of both.
     check_distinct(names_of(declared, "camel").values(), f"{where}, {declared.__name__}")
     for field in fields_of(declared):
-        if not field.init and field.eq:
-            raise DefinitionError(
-                f"{where}: {declared.__name__}.{field.name} is compared but is no argument of the "
-                "constructor, so it cannot be restored; make it an argument, or eq=False"
-            )
+        check_restorable(field, f"{where}: {declared.__name__}.{field.name}")
         if field.init:
             check_round_trips(field.type, f"{where}, {declared.__name__}.{field.name}", inside)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from kernel.wire.scalars import refusal
+from kernel.wire.scalars import Misfit, refusal
 from kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _check_length(value: Any, expected: type[list[Any] | tuple[Any, ...]], lengt
     if not isinstance(value, expected):
         raise refusal(value, expected.__name__)
     if len(value) != length:
-        raise ValueError(f"holds {len(value)} members where {length} are declared")
+        raise Misfit(f"holds {len(value)} members where {length} are declared")
 
 
 def _is_dict(declared: Any) -> bool:
@@ -164,7 +164,8 @@ def _key_out(key: Any) -> str:
     # In the camel layout a value object is {"value": …}; as a key only its bare value can stand.
     while isinstance(key, dict):
         key = next(iter(key.values()))
-    return str(key)
+    # An Enum that is a str or an int has its own idea of its text.
+    return str(key.value if isinstance(key, Enum) else key)
 
 
 def _key_in(declared: Any, key: str) -> Any:

@@ -32,6 +32,12 @@ def is_secret(field: attrs.Attribute[Any]) -> bool:
     return is_sensitive(field) or _holds_secrets(field.type)
 
 
+def has_secrets(event_type: str) -> bool:
+    """Tell whether any version of an event known here, at any depth, has a field declared with `sensitive()`."""
+    versions = catalogue.definitions.event_by_name.get(event_type, {})
+    return any(_holds_secrets(version.cls) for version in versions.values())
+
+
 def _masked_fields(cls: type[Any], names: dict[str, str], body: Payload, layout: str) -> Payload:
     fields = {names[field.name]: field for field in fields_of(cls)}
     return {key: _masked_field(fields.get(key), value, layout) for key, value in body.items()}

@@ -41,5 +41,5 @@ def check_distinct(keys: Iterable[str], where: str) -> None:
 
 
 def _camel(name: str) -> str:
-    first, *rest = name.split("_")
+    first, *rest = name.lstrip("_").split("_")
     return first + "".join(word.capitalize() for word in rest)

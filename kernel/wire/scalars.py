@@ -17,25 +17,30 @@ from kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from cattrs import Converter
 
 
-def refusal(value: object, expected: str) -> ValueError:
+class Misfit(ValueError):
+    """Says why a value is refused without quoting it, so that it may be said of a secret too (K11)."""
+
+
+def refusal(value: object, expected: str) -> Misfit:
     """Return the error for a value of another type than the declared one."""
-    return ValueError(f"holds {type(value).__name__} where {expected} is declared")
+    return Misfit(f"holds {type(value).__name__} where {expected} is declared")
 
 
 def _str_out(value: Any) -> str:
     if not isinstance(value, str):
         raise refusal(value, "str")
     if "\0" in value:
-        raise ValueError("holds a NUL character, which PostgreSQL cannot store; remove it")
+        raise Misfit("holds a NUL character, which PostgreSQL cannot store; remove it")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError(
+            raise Misfit(
                 "holds a lone surrogate, which is no Unicode text; decode the input properly"
             ) from None
     return value
@@ -53,7 +58,7 @@ def _float_out(value: Any) -> float:
     if isinstance(value, int):
         return _float_of(value)
     if not math.isfinite(value):
-        raise ValueError(f"holds {value!r}, which JSON cannot carry; use None or leave the event out")
+        raise Misfit(f"holds {value!r}, which JSON cannot carry; use None or leave the event out")
     return value
 
 
@@ -63,7 +68,7 @@ def _float_of(value: int) -> float:
     except OverflowError:
         equal = math.inf
     if equal != value:
-        raise ValueError("holds an int that no float equals; declare int or Decimal")
+        raise Misfit("holds an int that no float equals; declare int or Decimal")
     return equal
 
 
@@ -79,16 +84,19 @@ def _uuid_out(value: Any) -> str:
     return str(value)
 
 
+def offset_of(moment: datetime) -> timedelta:
+    """Return the offset from UTC, or raise Misfit for a naive datetime."""
+    offset = moment.utcoffset()
+    if offset is None:
+        raise Misfit("holds a naive datetime; give it a time zone, for example datetime.now(UTC)")
+    return offset
+
+
 def _datetime_out(value: Any) -> str:
     if not isinstance(value, datetime):
         raise refusal(value, "datetime")
-    offset = value.utcoffset()
-    if offset is None:
-        raise ValueError("holds a naive datetime; give it a time zone, for example datetime.now(UTC)")
-    if offset.microseconds:
-        raise ValueError(
-            "holds an offset from UTC with a fraction of a second, which Python cannot read back"
-        )
+    if offset_of(value).microseconds:
+        raise Misfit("holds an offset from UTC with a fraction of a second, which Python cannot read back")
     return value.isoformat()
 
 
@@ -102,7 +110,9 @@ def _decimal_out(value: Any) -> str:
     if not isinstance(value, Decimal):
         raise refusal(value, "Decimal")
     if not value.is_finite():
-        raise ValueError(f"holds the Decimal {value}, which equals nothing when it comes back; use None")
+        # A NaN may carry digits of its own.
+        shown = "NaN" if value.is_nan() else "Infinity"
+        raise Misfit(f"holds the Decimal {shown}, which equals nothing when it comes back; use None")
     return str(value)
 
 
@@ -110,6 +120,8 @@ def _exactly(expected: type) -> Callable[[Any, type], Any]:
     def structure(value: Any, declared: type) -> Any:
         if type(value) is not expected:
             raise refusal(value, expected.__name__)
+        if declared is expected:
+            return value
         # cattrs sends an Enum that is a str or an int here as well.
         return declared(value) if is_subclass(declared, Enum) else value
 
@@ -134,14 +146,14 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[[Any, type], Any]:
 def _moment(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.utcoffset() is None:
-        raise ValueError("holds a moment without its offset from UTC")
+        raise Misfit("holds a moment without its offset from UTC")
     return moment
 
 
 def _finite(text: str) -> Decimal:
     number = Decimal(text)
     if not number.is_finite():
-        raise ValueError("holds a Decimal that is no number")
+        raise Misfit("holds a Decimal that is no number")
     return number
 
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from typing import TYPE_CHECKING, Annotated, Any, NewType, TypeGuard, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NewType,
+    TypeGuard,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
@@ -13,13 +24,23 @@ if TYPE_CHECKING:
 
 def is_value_object(cls: object) -> TypeGuard[type[Any]]:
     """Tell whether `cls` is a value object in the wire's sense: an attrs class of exactly one field."""
-    return isinstance(cls, type) and attrs.has(cls) and len(_init_fields(cls)) == 1
+    return isinstance(cls, type) and attrs.has(cls) and len(init_fields(cls)) == 1
 
 
 def fields_of(cls: type[Any]) -> tuple[attrs.Attribute[Any], ...]:
     """Return the fields of an attrs class, also where the type checker cannot see that it is one."""
     fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
     return fields
+
+
+def init_fields(cls: type[Any]) -> list[attrs.Attribute[Any]]:
+    """Return the fields that are arguments of the constructor; only these travel."""
+    return [field for field in fields_of(cls) if field.init]
+
+
+def is_inherited(field: attrs.Attribute[Any]) -> bool:
+    """Tell whether a base of its class has declared the field."""
+    return bool(field.inherited)  # type: ignore[attr-defined]  # documented, and left out of the stubs
 
 
 def is_subclass(candidate: object, base: type) -> bool:
@@ -29,7 +50,7 @@ def is_subclass(candidate: object, base: type) -> bool:
 
 def value_field(cls: type[Any]) -> attrs.Attribute[Any]:
     """Return the one field of a value object."""
-    return _init_fields(cls)[0]
+    return init_fields(cls)[0]
 
 
 def maker_of(cls: type[Any]) -> Callable[[Any], Any]:
@@ -59,5 +80,21 @@ def is_union(declared: object) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def _init_fields(cls: type[Any]) -> list[attrs.Attribute[Any]]:
-    return [field for field in fields_of(cls) if field.init]
+def resolved(annotation: Any, module: str) -> Any:
+    """Return the type that an annotation written in a module stands for, or None if that cannot be told."""
+    try:
+        written = types.SimpleNamespace(__annotations__={"type": annotation})
+        return get_type_hints(written, vars(sys.modules[module]), include_extras=True)["type"]
+    except Exception:  # noqa: BLE001 - it evaluates what somebody wrote, which may raise anything
+        return None
+
+
+def admits(declared: Any, is_meant: Callable[[type[Any]], bool]) -> bool:
+    """Tell whether a type, or a member of a union, is one that is meant; what cannot be told is."""
+    declared = unwrapped(declared)
+    if is_union(declared):
+        return any(admits(member, is_meant) for member in get_args(declared))
+    known = (
+        isinstance(declared, type) and declared is not Any and not getattr(declared, "_is_protocol", False)
+    )
+    return not known or is_meant(declared)

@@ -92,6 +92,22 @@ async def test_records_stand_in_the_order_in_which_events_were_recorded_and_emit
     assert found == [(Opened, "first"), (Opened, "second"), (Paid, None), (Announced, None), (Paid, None)]
 
 
+async def test_an_emitted_event_is_collected_or_committed_and_never_both(adapter: Adapter) -> None:
+    """K4: a query may have written it, and then it is not at hand any more: only a commit tells for certain."""
+    wallet_id = await adapter.given()
+    async with adapter.unit_of_work() as uow:
+        uow.emit(Announced("before the query"))
+        assert uow.bus.event_count == 1
+        await uow.repository(adapter.wallet).get(wallet_id)
+        uow.emit(Announced("after it"))
+        collected = [each.what for each in uow.bus.collect() if isinstance(each, Announced)]
+        assert not uow.bus.has_events
+        await uow.commit()
+    committed = [each.what for each in await adapter.events() if isinstance(each, Announced)]
+    assert [*committed, *collected] == ["before the query", "after it"]
+    assert "after it" in collected
+
+
 async def test_a_commit_may_store_an_event_alone(adapter: Adapter) -> None:
     async with adapter.unit_of_work() as uow:
         uow.emit(Announced("alone"))

@@ -127,8 +127,8 @@ async def test_the_removal_of_what_another_changed_is_a_conflict(adapter: Adapte
         wallet = await loaded(adapter, remover, wallet_id)
         (await loaded(adapter, writer, wallet_id)).pay(1)
         await writer.commit()
-        await remover.repository(adapter.wallet).remove(wallet)
-        with pytest.raises(ConcurrencyError):
+        with pytest.raises(ConcurrencyError):  # at the latest by the commit
+            await remover.repository(adapter.wallet).remove(wallet)
             await remover.commit()
     stored = await adapter.stored(wallet_id)
     assert stored is not None

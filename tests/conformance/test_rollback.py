@@ -60,6 +60,93 @@ async def test_after_the_block_what_was_loaded_can_still_be_read(adapter: Adapte
     assert (wallet.owner, wallet.version) == ("ada", 1)
 
 
+async def test_what_a_block_changed_and_did_not_commit_is_stale_after_it(adapter: Adapter) -> None:
+    """C3a: or a later block that adds it would commit what this one gave up."""
+    wallet_id = await adapter.given("ada")
+    for with_event in (True, False):
+        async with adapter.unit_of_work() as uow:
+            wallet = await loaded(adapter, uow, wallet_id)
+            if with_event:
+                wallet.pay(1)
+            else:
+                wallet.hand_to("bob")
+        assert wallet.recorded_events == ()
+        with pytest.raises(StaleAggregate, match="load it again"):
+            wallet.record(Paid(1))
+        async with adapter.unit_of_work() as uow:
+            uow.repository(adapter.wallet).add(wallet)
+            await uow.commit()
+    assert await adapter.numbers() == [1]
+    stored = await adapter.stored(wallet_id)
+    assert stored is not None
+    assert (stored.owner, stored.balance) == ("ada", 0)
+
+
+async def test_what_a_block_gave_up_can_be_loaded_by_a_later_one(adapter: Adapter) -> None:
+    """C3a: as the object that it was."""
+    wallet_id = await adapter.given()
+    async with adapter.unit_of_work() as uow:
+        wallet = await loaded(adapter, uow, wallet_id)
+        wallet.pay(1)
+    async with adapter.unit_of_work() as uow:
+        uow.repository(adapter.wallet).add(wallet)
+        assert await loaded(adapter, uow, wallet_id) is wallet
+        wallet.pay(2)
+        await uow.commit()
+    assert await adapter.numbers() == [1, 2]
+
+
+async def test_an_error_in_the_block_takes_the_changes_from_its_aggregates(adapter: Adapter) -> None:
+    """C3a: whoever catches it holds nothing that was never stored."""
+    wallet_id = await adapter.given()
+    with pytest.raises(ZeroDivisionError):
+        async with adapter.unit_of_work() as uow:
+            wallet = await loaded(adapter, uow, wallet_id)
+            wallet.pay(1)
+            _ = 1 / 0
+    with pytest.raises(StaleAggregate):
+        wallet.record(Paid(2))
+
+
+async def test_what_a_block_was_to_remove_and_did_not_commit_is_stale_after_it(adapter: Adapter) -> None:
+    """C3a: its farewell would else be stored by a block that removes nothing."""
+    wallet_id = await adapter.given()
+    async with adapter.unit_of_work() as uow:
+        wallet = await loaded(adapter, uow, wallet_id)
+        wallet.pay(1)
+        await uow.repository(adapter.wallet).remove(wallet)
+    with pytest.raises(StaleAggregate):
+        wallet.record(Paid(2))
+    assert await adapter.stored(wallet_id) is not None
+
+
+async def test_what_is_new_after_a_block_without_a_commit_is_new_with_all_its_events(
+    adapter: Adapter,
+) -> None:
+    """C3b: and counts on."""
+    wallet = adapter.wallet.open("ada")
+    async with adapter.unit_of_work() as uow:
+        uow.repository(adapter.wallet).add(wallet)
+        wallet.pay(1)
+    wallet.pay(2)
+    assert [each.aggregate_version for each in wallet.recorded_events] == [1, 2, 3]
+    async with adapter.unit_of_work() as uow:
+        uow.repository(adapter.wallet).add(wallet)
+        await uow.commit()
+    assert await adapter.numbers() == [1, 2, 3]
+
+
+async def test_what_a_block_committed_stays_readable_after_it(adapter: Adapter) -> None:
+    """C3: nothing is given up that was stored."""
+    wallet_id = await adapter.given("ada")
+    async with adapter.unit_of_work() as uow:
+        wallet = await loaded(adapter, uow, wallet_id)
+        wallet.pay(1)
+        await uow.commit()
+        wallet.balance = wallet.balance  # assigned, yet unchanged
+    assert (wallet.owner, wallet.balance, wallet.version) == ("ada", 1, 2)
+
+
 async def test_a_rolled_back_aggregate_is_stale_until_it_is_loaded_again(adapter: Adapter) -> None:
     wallet_id = await adapter.given()
     async with adapter.unit_of_work() as uow:

@@ -30,6 +30,11 @@ class Status(str, Enum):  # noqa: UP042 - the older spelling is met more often
     SENT = "sent"
 
 
+class Unit(int, Enum):
+    ONE = 1
+    TEN = 10
+
+
 class Right(Flag):
     READ = auto()
     WRITE = auto()
@@ -79,6 +84,12 @@ class Hidden:
     shown: float = attrs.field(kw_only=True)
 
 
+@attrs.frozen
+class Appointment:
+    at: datetime
+    others: frozenset[datetime]
+
+
 class Scalars:
     text: str
     whole_number: int
@@ -114,6 +125,12 @@ class Objects:
     no_step: Step | None
 
 
+class Moments:
+    appointment: Appointment
+    perhaps: datetime | None
+    days: dict[str, tuple[datetime, ...]]
+
+
 class Containers:
     emails: list[Email]
     gaps: list[Email | None]
@@ -134,18 +151,19 @@ class Dicts:
     by_colour: dict[Colour, Status]
     by_level: dict[Level, Level]
     by_right: dict[Right, int]
+    by_unit: dict[Unit, int]
     by_email: dict[Email, Email]
     by_owner: dict[Owner, dict[Status, Owner | None]]
 
 
 def _define() -> list[type[DomainEvent]]:
     defined: list[type[DomainEvent]] = []
-    for shape in (Scalars, Choices, Objects, Containers, Dicts):
+    for shape in (Scalars, Choices, Objects, Moments, Containers, Dicts):
         fields = {key: value for key, value in vars(shape).items() if not key.startswith("__")}
         body = {**fields, "__annotations__": shape.__annotations__, "__module__": __name__}
         defined += [
             event(f"catalogue.{shape.__name__}.snake")(type(shape.__name__, (DomainEvent,), dict(body))),
-            event(f"catalogue.{shape.__name__}.camel", layout="camel", version=2)(
+            event(f"catalogue.{shape.__name__}.camel", layout="camel", version=2, first_version=2)(
                 type(shape.__name__, (DomainEvent,), dict(body))
             ),
         ]

@@ -9,17 +9,21 @@ from itertools import count
 from uuid import UUID
 
 import pytest
+import sqlalchemy
 from sqlalchemy import insert
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from infrastructure.outbox import bus_of
 from kernel import StaleAggregate, UncommittedEvents, retry_on_conflict
-from tests.bank import Bank, bus_of
+from tests.bank import Bank
 from tests.domain import Announced, Noted, Opened, Paid, Wallet, journal
 from tests.properties.books import Announcement, Row, Thing
 from tests.properties.worlds import Place, Side, Worlds, chosen
 
 _ids = count(1)
+# Since 2.1 an autoflush precedes them too (https://github.com/sqlalchemy/sqlalchemy/issues/9809).
+CORE_STATEMENTS_FLUSH = not sqlalchemy.__version__.startswith("2.0.")
 
 
 class History(Worlds):
@@ -107,12 +111,17 @@ class History(Worlds):
             self.real[thing].balance += 1
             thing.now = row_of(thing)._replace(balance=row_of(thing).balance + 1)
 
-    def record_on_what_is_stale(self, who: str, which: int, flag: bool) -> None:
+    def touch_what_is_stale(self, who: str, which: int, flag: bool) -> None:
+        """Record on it or, by the flag, read it; whatever waits in the session is none the worse."""
         mine = [each for each in self.sides[who].writer.things if each.held]
         stale = [each for each in (*mine, *self.unborn) if each.now is None or each.status == "deleted"]
         if thing := chosen(which, stale):
+            reads = flag and thing.now is None
             with pytest.raises(StaleAggregate):
-                self.real[thing].note(self.world.word("never"))
+                if reads:
+                    _ = self.real[thing].balance
+                else:
+                    self.real[thing].note("never")
 
     def delete(self, who: str, which: int, flag: bool) -> None:
         side = self.sides[who]
@@ -144,14 +153,15 @@ class History(Worlds):
     def execute(self, who: str, which: int, flag: bool) -> None:
         """A Core statement, which flushes first where the session may."""
         side, line = self.sides[who], self._line()
+        flushes = self.autoflush and CORE_STATEMENTS_FLUSH
 
         def think() -> None:
-            if self.autoflush:
+            if flushes:
                 side.writer.flush()
             side.writer.journal.append(line)
 
         statement = insert(journal).values(line=line)
-        self._both(side, think, lambda: side.session.execute(statement), flushes=self.autoflush)
+        self._both(side, think, lambda: side.session.execute(statement), flushes=flushes)
 
     def commit_alone(self, who: str, which: int, flag: bool) -> None:
         """A transaction of one Core statement, one event of the bus, or both, and of nothing else."""

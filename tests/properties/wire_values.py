@@ -9,6 +9,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any, Literal, get_args, get_origin
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import attrs
 from hypothesis import strategies as st
@@ -20,7 +21,24 @@ from kernel.wire.types import fields_of, is_union, unwrapped
 # What PostgreSQL stores: no NUL, no lone surrogates.
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 offsets = st.integers(-86_399, 86_399).map(lambda seconds: timezone(timedelta(seconds=seconds)))
-moments = st.datetimes(timezones=st.one_of(st.just(UTC), offsets))
+# Those in the hours that a zone repeats or skips are met by chance too seldom to be relied on.
+zones = st.sampled_from(
+    [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")]
+)
+turns = st.sampled_from([datetime(2025, 10, 26, 2), datetime(2025, 3, 9, 2), datetime(2025, 10, 5, 2)])  # noqa: DTZ001 - a zone is added
+minutes = st.integers(-180, 180).map(lambda minutes: timedelta(minutes=minutes))
+near_turns = st.builds(
+    lambda moment, step, zone, fold: (moment + step).replace(tzinfo=zone, fold=fold),
+    turns,
+    minutes,
+    zones,
+    st.integers(0, 1),
+)
+moments = st.one_of(
+    st.datetimes(timezones=st.one_of(st.just(UTC), offsets)), st.datetimes(timezones=zones), near_turns
+)
+# An event's own is kept in UTC, which ends where the years do.
+utc_moments = st.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=st.one_of(offsets, zones))  # noqa: DTZ001 - a zone is added
 
 _SCALARS: dict[Any, SearchStrategy[Any]] = {
     str: text,
@@ -37,7 +55,7 @@ _SCALARS: dict[Any, SearchStrategy[Any]] = {
 
 def events(cls: type[DomainEvent]) -> SearchStrategy[DomainEvent]:
     """Events of this class with all their fields filled."""
-    return _instances(cls)
+    return _instances(cls, occurred_at=utc_moments)
 
 
 def values(declared: Any) -> SearchStrategy[Any]:
@@ -67,9 +85,10 @@ def _of_class(declared: Any) -> SearchStrategy[Any]:
     return st.deferred(lambda: _instances(declared))
 
 
-def _instances(cls: type[Any]) -> SearchStrategy[Any]:
+def _instances(cls: type[Any], **given: SearchStrategy[Any]) -> SearchStrategy[Any]:
     attrs.resolve_types(cls)
-    return st.builds(cls, **{str(field.alias): values(field.type) for field in fields_of(cls) if field.init})
+    arguments = {str(field.alias): values(field.type) for field in fields_of(cls) if field.init}
+    return st.builds(cls, **{**arguments, **given})
 
 
 def _containers(origin: Any, arguments: tuple[Any, ...]) -> SearchStrategy[Any]:

@@ -3,7 +3,7 @@
 # ruff: noqa: SLF001 - what units of work know of an aggregate is tested here too
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, NewType, TypeVar
 from uuid import UUID, uuid4
 
 import attrs
@@ -16,6 +16,7 @@ from kernel import (
     DefinitionError,
     DomainEvent,
     DuplicateName,
+    IdentityMoved,
     StaleAggregate,
     UnknownEventType,
     VersionMoved,
@@ -206,9 +207,271 @@ def test_the_events_between_two_versions_are_those_that_move_the_row() -> None:
         wallet._events_between(0, 4)
 
 
+def test_an_id_that_changed_after_an_event_is_refused() -> None:
+    """K2: the event would be one of an aggregate that does not exist."""
+    wallet = Wallet(first := uuid4())
+    wallet.record(Paid(1))
+    wallet.id = uuid4()
+    with pytest.raises(
+        IdentityMoved, match=f"recorded Paid when its id was {first}; give an aggregate its id before"
+    ):
+        wallet._events_between(0, 1)
+    wallet.id = None
+    with pytest.raises(IdentityMoved):
+        wallet._events_between(0, 1)
+    wallet.id = first
+    assert len(wallet._events_between(0, 1)) == 1
+
+
+def test_an_id_that_is_not_loaded_has_not_changed() -> None:
+    wallet = Wallet(uuid4())
+    wallet.record(Paid(1))
+    del wallet.__dict__["id"]
+    assert len(wallet._events_between(0, 1)) == 1
+
+
+def test_an_error_inside_a_property_comes_out() -> None:
+    """K2: it is the property's error, and not that there is no such property."""
+
+    @aggregate
+    class Purse(AggregateRoot):
+        id: UUID
+
+        @property
+        def total(self) -> int:
+            return self.itmes  # type: ignore[no-any-return]  # what is tested
+
+        @property
+        def doubled(self) -> int:
+            return 2 * self.total
+
+    purse = Purse(uuid4())
+    for name in ("total", "doubled"):
+        with pytest.raises(AttributeError, match="'Purse' object has no attribute 'itmes'"):
+            getattr(purse, name)
+    assert not hasattr(purse, "mro")
+
+
 def test_an_event_recorded_after_a_rollback_takes_the_place_of_the_dropped_one() -> None:
     wallet, dropped, kept = Wallet(uuid4()), Paid(1), Paid(2)
     wallet.record(dropped)
     wallet.version = 0
     wallet.record(kept)
     assert wallet.recorded_events == (kept,)
+
+
+def test_an_aggregate_without_decorator_says_so_when_it_is_made() -> None:
+    class Forgotten(AggregateRoot):
+        id: UUID
+
+    class Derived(Wallet):
+        currency: str
+
+    made: list[Any] = [Forgotten, Derived]
+    for cls, arguments in zip(made, [(uuid4(),), (uuid4(), "EUR")], strict=True):
+        with pytest.raises(
+            DefinitionError, match=f"{cls.__name__} is no registered aggregate; put @aggregate on it"
+        ):
+            cls(*arguments)
+
+
+def test_an_undecorated_base_lends_its_fields_and_constructor() -> None:
+    class Plain(AggregateRoot):
+        pass
+
+    @attrs.define(eq=False, slots=False)
+    class Base(Plain):
+        id: UUID
+
+    @aggregate
+    class Purse(Base):
+        owner: str = "ada"
+
+        def __init__(self, identity: UUID) -> None:
+            super().__init__(identity)
+            self.owner = "brian"
+
+    purse = Purse(uuid4())
+    purse.record(Paid(1))
+    assert (purse.owner, purse.version) == ("brian", 1)
+
+    @aggregate
+    class Pocket(Plain):
+        id: UUID
+
+        def __init__(self, identity: UUID) -> None:
+            super().__init__()
+            self.id = identity
+
+    assert Pocket(uuid4()).version == 0
+
+
+def test_a_field_of_a_base_that_is_no_attrs_class_is_refused() -> None:
+    """K2: it would be no part of the state, and one list would be every aggregate's."""
+
+    class Tagged(AggregateRoot):
+        id: UUID
+        tags: list[str] = []  # noqa: RUF012 - the slip
+
+    class Purse(Tagged):
+        id: UUID
+
+    class Nameless(Tagged):
+        pass
+
+    for cls, name in ((Purse, "tags"), (Nameless, "id")):
+        with pytest.raises(
+            DefinitionError,
+            match=rf"derived from Tagged, whose `{name}` would not be a field of it; put @attrs.define\(eq=False",
+        ):
+            aggregate(cls)
+
+
+Text = NewType("Text", str)
+
+
+@attrs.frozen
+class Code:
+    value: str
+
+
+@attrs.frozen
+class Wrapped:
+    inner: WalletId
+
+
+@attrs.frozen
+class Loose:
+    value: "Missing"  # type: ignore[name-defined]  # noqa: F821 - the point
+
+
+T = TypeVar("T")
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        (int, "int"),
+        (str | None, r"str \| None"),
+        ("int", "int"),
+        (Code, r".*\.Code"),
+        (Text, r".*\.Text"),
+        (None, "NoneType"),
+    ],
+    ids=str,
+)
+def test_an_id_that_cannot_identify_is_refused_at_definition(declared: Any, shown: str) -> None:
+    body = {"__annotations__": {"id": declared}, "__module__": __name__}
+    with pytest.raises(
+        DefinitionError,
+        match=rf"Purse declares an id of type {shown}, .*make it a uuid.UUID, or a value object",
+    ):
+        aggregate(type("Purse", (AggregateRoot,), body))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        UUID,
+        "UUID",
+        UUID | None,
+        NewType("WalletKey", UUID),
+        Annotated[UUID, "key"],
+        WalletId,
+        "WalletId | None",
+        Wrapped,
+        Loose,
+        "Missing",
+        object,
+        Any,
+        T,
+        list[UUID],
+        type("Key", (UUID,), {}),
+    ],
+    ids=str,
+)
+def test_an_id_that_may_identify_is_accepted(declared: Any) -> None:
+    body = {"__annotations__": {"id": declared}, "__module__": __name__}
+    aggregate(type("Purse", (AggregateRoot,), body))
+
+
+@pytest.mark.parametrize(
+    ("field", "declared"),
+    [("version", int), ("version", str), ("record", str), ("recorded_events", list[str])],
+)
+def test_what_every_aggregate_has_is_not_declared_again(field: str, declared: Any) -> None:
+    body = {"__annotations__": {"id": UUID, field: declared}, field: 5, "__module__": __name__}
+    with pytest.raises(
+        DefinitionError,
+        match=f"Purse has a field named '{field}', which every aggregate has by itself; leave it",
+    ):
+        aggregate(type("Purse", (AggregateRoot,), body))
+
+
+def test_a_constructor_by_hand_that_sets_no_version_is_named_with_the_remedy() -> None:
+    @aggregate
+    class Silent(AggregateRoot):
+        id: UUID
+
+        def __init__(self, identity: UUID) -> None:
+            self.id = identity
+
+    @aggregate
+    class Recording(AggregateRoot):
+        id: UUID
+
+        def __init__(self, identity: UUID) -> None:
+            self.id = identity
+            self.record(Paid(1))
+
+    @aggregate
+    class Reading(AggregateRoot):
+        id: UUID
+        history: list[str] = attrs.Factory(list)
+
+        def __init__(self, identity: UUID) -> None:
+            self.history.append(str(identity))
+
+    made: list[Any] = [Silent, Recording, Reading]
+    for cls in made:
+        with pytest.raises(
+            DefinitionError,
+            match=rf"{cls.__name__}.__init__ does not set `version`.*self.__attrs_init__\(…\)",
+        ):
+            cls(uuid4())
+
+
+def test_a_constructor_by_hand_may_set_all_of_it() -> None:
+    @aggregate
+    class Purse(AggregateRoot):
+        id: UUID
+        owner: str = "ada"
+
+        def __init__(self, identity: UUID, other: Wallet | None = None) -> None:
+            """Take it from the shelf."""
+            self.__attrs_init__(identity)
+            if other is not None:
+                other.record(Paid(1))
+
+    @aggregate
+    class Derived(Purse):
+        def __init__(self) -> None:
+            super().__init__(uuid4())
+            self.owner = "brian"
+
+    purse = Purse(uuid4())
+    purse.record(Paid(1))
+    assert (purse.owner, purse.version, Purse.__init__.__doc__) == ("ada", 1, "Take it from the shelf.")
+    assert Derived().owner == "brian"
+    stale = Wallet.__new__(Wallet)
+    with pytest.raises(StaleAggregate, match="Wallet is stale"):
+        Purse(uuid4(), stale)
+
+
+def test_a_class_in_place_of_an_event_is_refused() -> None:
+    wallet = Wallet(uuid4())
+    with pytest.raises(
+        UnknownEventType, match="a class was given where an event is expected; make an event of it"
+    ):
+        wallet.record(Paid)  # type: ignore[arg-type]  # what is refused
+    assert wallet.version == 0

@@ -1,13 +1,23 @@
 """K10: headers travel with what is flushed, and what a handler does is caused by its event."""
 
 import asyncio
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from kernel import Delivery, InvalidContext, current_delivery, current_headers, event_context
+from kernel import (
+    Delivery,
+    InvalidContext,
+    NothingDelivered,
+    current_delivery,
+    current_headers,
+    event_context,
+)
 from kernel.context import HEADER_CHARACTERS_MAX, Header, handling
+from kernel.envelope import Envelope
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -62,14 +72,20 @@ async def test_tasks_do_not_see_each_others_headers() -> None:
 @pytest.mark.parametrize(
     ("headers", "sentence"),
     [
-        ({"event_type": "x"}, "'event_type' is a key of the envelope"),
         ({"user": object()}, "'user' holds object; give str, int, bool, UUID or None"),
-        ({"share": 0.5}, "'share' holds float"),
         ({"user": "a\0b"}, "'user' holds a NUL"),
         ({"user": "\ud800"}, "lone surrogate"),
         ({"us\0er": "x"}, "holds a NUL"),
         ({"user": "x" * (HEADER_CHARACTERS_MAX + 1)}, "8,193 characters; 8,192 are the limit"),
         ({"traceparent": "no trace"}, "is no W3C trace context|no W3C trace context"),
+        ({"traceparent": f"00-{'0' * 32}-b7ad6b7169203331-01"}, "no W3C trace context"),
+        ({"traceparent": f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01"}, "no W3C trace context"),
+        ({"traceparent": f"ff{TRACE[2:]}"}, "no W3C trace context"),
+        ({"traceparent": f"{TRACE}-junk"}, "no W3C trace context"),
+        ({"traceparent": f"01{TRACE[2:]}junk"}, "no W3C trace context"),
+        ({"user": 10**5_000}, "'user' holds an integer of 16,610 bits; 63 are the limit, so give its text"),
+        ({"user": -(2**63) - 1}, "an integer of 64 bits"),
+        ({f"h{n}": "x" * 8_000 for n in range(9)}, "together, and 65,536 are the limit"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_at_once(headers: dict[str, Any], sentence: str) -> None:
@@ -78,9 +94,64 @@ def test_what_cannot_be_stored_is_refused_at_once(headers: dict[str, Any], sente
     assert dict(current_headers()) == {}
 
 
-def test_a_trace_context_is_taken() -> None:
-    with event_context(traceparent=TRACE):
-        assert current_headers()["traceparent"] == TRACE
+@pytest.mark.parametrize(
+    "name", [*Envelope._fields, "position", "headers", "timestamp", "created_at", "stamp"]
+)
+def test_a_header_named_like_a_part_of_the_envelope_is_refused(name: str) -> None:
+    with (
+        pytest.raises(InvalidContext, match=f"header '{name}' is a key of the envelope; choose another name"),
+        event_context(**{name: "x"}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["correlation_id", "causation_id", "user_id", "request_id", "tracestate"])
+def test_what_travels_beside_the_envelope_is_taken(name: str) -> None:
+    with event_context(**{name: "x"}):
+        assert dict(current_headers()) == {name: "x"}
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, b"x", ["x"], {"x": 1}, datetime(2026, 1, 2, tzinfo=UTC), Decimal(1)], ids=repr
+)
+def test_a_header_is_text_an_integer_a_truth_value_a_uuid_or_none(value: object) -> None:
+    kind = type(value).__name__
+    with (
+        pytest.raises(InvalidContext, match=f"'tenant' holds {kind}; give str, int, bool, UUID or None"),
+        event_context(tenant=value),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("trace", [TRACE, f"01{TRACE[2:]}", f"01{TRACE[2:]}-more"])
+def test_a_trace_context_is_taken(trace: str) -> None:
+    with event_context(traceparent=trace):
+        assert current_headers()["traceparent"] == trace
+
+
+def test_headers_of_all_blocks_count_towards_the_limit() -> None:
+    """K10."""
+    half = {f"h{n}": "x" * 8_000 for n in range(5)}
+    with (
+        event_context(**half),
+        pytest.raises(InvalidContext, match="leave out what is no context"),
+        event_context(**{f"other-{key}": value for key, value in half.items()}),
+    ):
+        pass
+
+
+def test_headers_that_are_read_cannot_be_changed() -> None:
+    """K10: what is stored has been checked."""
+    for block in (event_context(user="ada"), handling(delivery())):
+        with block:
+            headers: Any = current_headers()
+            with pytest.raises(TypeError):
+                headers["user"] = 1.5
+
+
+def test_the_largest_integer_is_taken() -> None:
+    with event_context(number=2**63 - 1):
+        assert current_headers()["number"] == 2**63 - 1
 
 
 def test_what_a_handler_does_is_caused_by_its_event() -> None:
@@ -102,5 +173,5 @@ def test_the_correlation_is_inherited_and_so_is_the_trace_but_nothing_else() -> 
 
 
 def test_outside_a_handler_there_is_no_delivery() -> None:
-    with pytest.raises(InvalidContext, match="no event is being delivered here"):
+    with pytest.raises(NothingDelivered, match="no event is being delivered here"):
         current_delivery()

@@ -1,12 +1,22 @@
 """K5: discovery imports what has handlers, and reports all that fails, by module."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kernel import DiscoveryError, DomainEvent, discover_handlers, event
+from kernel import (
+    DefinitionError,
+    DiscoveryError,
+    DomainEvent,
+    check_upcasters,
+    discover_handlers,
+    event,
+    upcasts,
+)
+from kernel.catalogue import newest_event_type
 
 HANDLER = """
 from kernel import handles
@@ -85,3 +95,81 @@ def test_all_that_fails_is_reported_by_module(write: Write) -> None:
         "shop.missing.handlers": ModuleNotFoundError,
     }
     assert "shop.mail.handlers.bad: ZeroDivisionError: division by zero" in str(refused.value)
+
+
+DEFINITIONS = """
+from uuid import UUID
+from kernel import AggregateRoot, DomainEvent, aggregate, event, handles, upcasts
+
+@event("discovery.sold", version=2)
+class Sold(DomainEvent):
+    pass
+
+@aggregate("discovery.shop")
+class Shop(AggregateRoot):
+    id: UUID
+
+@upcasts("discovery.sold", from_version=1)
+def lift(payload): return payload
+
+@handles(Sold)
+class Count:
+    async def handle(self, event): ...
+"""
+
+
+def test_a_second_attempt_reports_what_failed_and_not_the_first_attempt(write: Write) -> None:
+    """K5."""
+    write({"sales/__init__.py": "", "sales/handlers.py": f"{DEFINITIONS}\nimport nowhere"})
+    for _ in range(2):
+        with pytest.raises(DiscoveryError, match="ModuleNotFoundError: No module named 'nowhere'"):
+            discover_handlers("shop.sales")
+
+
+def test_a_module_that_is_run_again_defines_its_own_anew(write: Write) -> None:
+    """K1."""
+    write({"sales/__init__.py": "", "sales/handlers.py": DEFINITIONS})
+    (first,) = discover_handlers("shop.sales")
+    module = importlib.reload(sys.modules["shop.sales.handlers"])
+    (found,) = discover_handlers("shop.sales")
+    assert found.handler is module.Count is not first.handler
+    assert newest_event_type("discovery.sold").cls is module.Sold
+    assert found.events == (module.Sold,)
+
+
+def test_a_handler_of_an_event_that_was_defined_anew_is_told_to_follow(write: Write) -> None:
+    """K5."""
+    write(
+        {
+            "sales/__init__.py": "",
+            "sales/events.py": DEFINITIONS.partition("@aggregate")[0],
+            "sales/handlers.py": HANDLER.format(name="Log").replace("discovery.opened", "discovery.sold"),
+        }
+    )
+    module = importlib.import_module("shop.sales.events")
+    discover_handlers("shop.sales")
+    importlib.reload(module)
+    with pytest.raises(
+        DefinitionError, match=r"'sales.Log' handles a Sold .* anew .*; run shop.sales.handlers again"
+    ):
+        discover_handlers("shop.sales")
+
+
+def test_a_handler_that_stayed_with_an_older_version_is_refused(write: Write) -> None:
+    """K5, K9: every event is restored as the newest class, so it would never get one."""
+    write({"accounts/__init__.py": "", "accounts/handlers.py": HANDLER.format(name="Log")})
+    discover_handlers("shop.accounts")
+
+    @event("discovery.opened", version=2)
+    class OpenedAnew(DomainEvent):
+        pass
+
+    upcasts("discovery.opened", from_version=1)(lambda payload: payload)
+    sentence = (
+        "handler 'accounts.Log' handles Opened, version 1 of event 'discovery.opened', but every such event is "
+        "delivered as OpenedAnew, version 2; let it handle that one"
+    )
+    for check in (check_upcasters, lambda: discover_handlers("shop.accounts")):
+        with pytest.raises(DefinitionError) as refused:
+            check()
+        assert str(refused.value) == sentence

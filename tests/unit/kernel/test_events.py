@@ -1,17 +1,25 @@
 """K1: events are frozen facts with an id, a moment and a stable name."""
 
-from datetime import UTC, datetime, timedelta
+import os
+from datetime import UTC, datetime, timedelta, timezone
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar, Protocol
 from uuid import UUID, uuid4
 
 import attrs
 import pytest
 
-from kernel import DefinitionError, DomainEvent, DuplicateName, UnknownEventType, event
+from kernel import (
+    DefinitionError,
+    DomainEvent,
+    DuplicateName,
+    UnknownEventType,
+    UnserializableEvent,
+    event,
+)
 from kernel.catalogue import event_type_of, event_types, newest_event_type
 from kernel.clock import SystemClock, uuid7_of
-from kernel.testing import FrozenClock, isolated_definitions, using_clock
+from kernel.testing import ANY, FrozenClock, isolated_definitions, using_clock
 
 
 def test_the_default_name_is_the_class_name_and_the_first_version() -> None:
@@ -235,7 +243,7 @@ def test_ids_ascend_in_every_thread_and_are_given_once(monkeypatch: pytest.Monke
 
 def _slow_max(one: int, other: int) -> int:
     # Reading and writing the counter, with room for another thread in between.
-    Thread(target=int).start()
+    os.sched_yield()
     return max(other, one)
 
 
@@ -249,3 +257,159 @@ def test_an_id_tells_the_moment_it_was_made() -> None:
 def test_a_uuid7_is_laid_out_as_the_rfc_says() -> None:
     found = uuid7_of(tick=(0x0123456789AB << 12) | 0xCDE, entropy=2**64 - 1)
     assert str(found) == "01234567-89ab-7cde-bfff-ffffffffffff"
+
+
+def test_an_event_without_decorator_says_so_when_it_is_made() -> None:
+    class Forgotten(DomainEvent):
+        amount: int
+
+    @event
+    class Paid(DomainEvent):
+        amount: int
+
+    class Derived(Paid):
+        currency: str
+
+    made: list[Any] = [Forgotten, Derived]
+    for cls, arguments in zip(made, [(5,), (5, "EUR")], strict=True):
+        with pytest.raises(
+            UnknownEventType, match=rf"{cls.__name__} is no registered event.*put @event on it"
+        ):
+            cls(*arguments)
+
+
+def test_an_undecorated_base_of_events_lends_its_fields_and_constructor() -> None:
+    class Plain(DomainEvent):
+        pass
+
+    @attrs.frozen(slots=False)
+    class Base(Plain):
+        amount: int
+
+    @event
+    class Paid(Base):
+        currency: str = "EUR"
+
+        def __init__(self, amount: int) -> None:
+            super().__init__(amount)
+            object.__setattr__(self, "currency", "USD")
+
+    paid = Paid(5)
+    assert (paid.amount, paid.currency, paid.event_id.version) == (5, "USD", 7)
+
+
+@pytest.mark.parametrize(
+    ("field", "declared"),
+    [("event_id", int), ("event_id", UUID), ("occurred_at", str), ("occurred_at", datetime)],
+)
+def test_what_every_event_has_is_not_declared_again(field: str, declared: type) -> None:
+    body = {"__annotations__": {field: declared}, "__module__": __name__}
+    with pytest.raises(
+        DefinitionError, match=f"'Own' has a field named '{field}', which every event has by itself; leave it"
+    ):
+        event(type("Own", (DomainEvent,), body))
+
+
+def test_what_every_event_has_is_no_field_of_a_mixin_either() -> None:
+    @attrs.frozen(slots=False)
+    class Numbered:
+        event_id: int
+
+    with pytest.raises(DefinitionError, match="'event_id', which every event has by itself"):
+        event(type("Own", (Numbered, DomainEvent), {}))
+
+
+@event("events.dated")
+class Dated(DomainEvent):
+    pass
+
+
+BERLIN_SUMMER = timezone(timedelta(hours=2))
+
+
+def test_the_moment_of_an_event_is_kept_in_utc() -> None:
+    """K1."""
+    found = Dated(occurred_at=datetime(2026, 7, 1, 2, tzinfo=BERLIN_SUMMER))
+    assert (found.occurred_at, found.occurred_at.tzinfo) == (datetime(2026, 7, 1, tzinfo=UTC), UTC)
+
+
+@pytest.mark.parametrize(
+    ("moment", "sentence"),
+    [
+        (datetime(2026, 7, 1), "holds a naive datetime; give it a time zone"),  # noqa: DTZ001 - the point
+        (datetime(1, 1, 1, tzinfo=BERLIN_SUMMER), "holds a moment outside the years 1 to 9999 of UTC"),
+        (
+            datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))),
+            "holds a moment outside the years",
+        ),
+        ("2026-07-01", "holds str where datetime is declared"),
+        (None, "holds NoneType where datetime is declared"),
+    ],
+)
+def test_what_is_no_moment_in_utc_is_refused_when_the_event_is_made(moment: Any, sentence: str) -> None:
+    """K1."""
+    with pytest.raises(
+        UnserializableEvent, match=f"'events.dated' cannot be stored: field 'occurred_at' {sentence}"
+    ):
+        Dated(occurred_at=moment)
+
+
+@pytest.mark.parametrize("identity", ["x", str(uuid4()), 5, None])
+def test_what_is_no_uuid_is_refused_as_an_events_id(identity: Any) -> None:
+    """K1."""
+    with pytest.raises(UnserializableEvent, match=r"field 'event_id' holds \w+ where UUID is declared"):
+        Dated(event_id=identity)
+
+
+def test_a_given_id_is_of_any_version() -> None:
+    identity = uuid4()
+    assert Dated(event_id=identity).event_id == identity
+
+
+def test_an_expected_event_may_have_any_id_and_moment() -> None:
+    """K12: what equals everything is not held against its type."""
+    assert Dated(event_id=ANY, occurred_at=ANY) == Dated()
+
+
+def test_a_moment_of_the_first_year_is_one_of_utc() -> None:
+    first = datetime(1, 1, 1, tzinfo=UTC).astimezone(BERLIN_SUMMER)
+    assert Dated(occurred_at=first).occurred_at.tzinfo is UTC
+
+
+def test_a_field_of_a_base_that_is_no_attrs_class_is_refused() -> None:
+    """K1: it would be no part of the event, and nobody would notice."""
+
+    class Tenanted(DomainEvent):
+        tenant: str = "main"
+
+    class Ordered(Tenanted):
+        item: str
+
+    with pytest.raises(
+        DefinitionError,
+        match=r"Ordered is derived from Tenanted, whose `tenant` would not be a field of it; put @attrs.frozen on",
+    ):
+        event(Ordered)
+
+
+def test_a_base_that_is_an_attrs_class_lends_its_fields() -> None:
+    @attrs.frozen
+    class Tenanted(DomainEvent):
+        tenant: str = "main"
+
+    class Named(Protocol):
+        name: str
+
+    class Marked:
+        kind: ClassVar[str] = "mark"
+        item: str
+
+    @event("events.ordered")
+    class Ordered(Tenanted, Marked, Named):
+        item: str = ""
+
+        @property
+        def name(self) -> str:  # type: ignore[override]  # a protocol asks for it, and no field has to give it
+            return self.item
+
+    assert [field.name for field in attrs.fields(Ordered)] == ["event_id", "occurred_at", "tenant", "item"]

@@ -1,6 +1,6 @@
 """K5: who reacts to which event, under which stable name and by which rules."""
 
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import pytest
 
@@ -125,6 +125,14 @@ def test_a_name_that_was_given_up_is_nobody_elses(first: dict[str, str], second:
         ({"name": "with space"}, "handler name 'with space' cannot be used"),
         ({"name": "a", "renamed_from": "a"}, "renamed from itself"),
         ({"retry": 3}, "retry=3; give a RetrySchedule"),
+        ({"name": ""}, "handler name '' cannot be used"),
+        ({"name": 5}, "handler name 5 cannot be used"),
+        ({"renamed_from": "bad name!\n"}, "cannot be used; take letters"),
+        ({"timeout": "30"}, "timeout='30'; give seconds above zero"),
+        ({"timeout": True}, "timeout=True; give seconds above zero"),
+        ({"queue": ""}, "queue=''; give the name of a queue, or leave it out"),
+        ({"queue": 5}, "queue=5; give the name of a queue"),
+        ({"ordered": "no"}, "ordered='no'; give True or False"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(options: dict[str, Any], sentence: str) -> None:
@@ -183,3 +191,77 @@ def test_a_decorator_without_its_event_is_refused_at_once() -> None:
         @handles  # type: ignore[arg-type]  # what is refused
         class Forgetful:
             async def handle(self, event: DomainEvent) -> None: ...
+
+
+def taking(annotation: Any) -> type[Any]:
+    cls = handler()
+    cls.handle.__annotations__["event"] = annotation
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"),
+    [
+        (Closed, "Closed"),
+        ("Closed", "Closed"),
+        (Closed | None, r"Closed \| None"),
+        (int, "int"),
+        (Annotated[Closed, 1], ""),
+    ],
+    ids=str,
+)
+def test_an_event_that_the_handler_plainly_does_not_take_is_refused(annotation: Any, shown: str) -> None:
+    with pytest.raises(
+        DefinitionError,
+        match=rf"@handles on Log names Opened, but its handle takes .*{shown}.*; make these the same",
+    ):
+        handles(Opened)(taking(annotation))
+    assert registered_handlers() == ()
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Opened,
+        "Opened",
+        Opened | Closed,
+        "Closed | Opened | None",
+        DomainEvent,
+        object,
+        Any,
+        "Missing",
+        TypeVar("T"),
+    ],
+    ids=str,
+)
+def test_an_event_that_the_handler_may_take_is_accepted(annotation: Any) -> None:
+    handles(Opened)(taking(annotation))
+    assert [found.events for found in registered_handlers()] == [(Opened,)]
+
+
+def test_every_event_that_is_named_has_to_be_taken() -> None:
+    with pytest.raises(DefinitionError, match="names Opened"):
+        handles(Closed, Opened)(taking(Closed))
+
+
+def test_a_handler_without_an_annotation_takes_any_event() -> None:
+    class Log:
+        async def handle(self, event):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 - the point
+            pass
+
+    class Catch:
+        async def handle(*everything):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN202 - the point
+            pass
+
+    handles(Opened)(Log)
+    handles(Opened)(Catch)
+    assert [found.handler for found in get_handlers_for(Opened)] == [Catch, Log]
+
+
+def test_a_stacked_handler_takes_the_union_of_its_events() -> None:
+    @handles(Opened)
+    @handles(Closed)
+    class Both:
+        async def handle(self, event: Opened | Closed) -> None: ...
+
+    assert [found.handler for found in get_handlers_for(Closed)] == [Both]

@@ -222,9 +222,56 @@ def test_nothing_recorded_is_said_in_words() -> None:
 
 def test_no_secret_is_in_a_difference() -> None:
     text = "\n".join(failure(Opened("ada", token="0ther"), found=[Opened("ada")]))
-    assert "event 1, Opened.token: expected ***, found ***" in text
+    assert "event 1, Opened.token: differs (masked)" in text
     assert "s3cret" not in text
     assert "0ther" not in text
+
+
+@attrs.frozen
+class Crate:
+    items: list[int]
+    code: str = sensitive(default="")
+
+
+# Not under @event, since what it holds is only compared here.
+@attrs.frozen
+class Packed(DomainEvent):
+    value: object
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "line"),
+    [
+        ([*range(9), 99], [*range(9), 9], "[9]: expected 99, found 9"),
+        ([*range(9)], [*range(8)], "[8:]: expected [8], found []"),
+        (tuple(range(9)), (*range(8), -8), "[8]: expected 8, found -8"),
+        ([[*range(9)]], [[*range(8), 0]], "[0][8]: expected 8, found 0"),
+        ("x" * 200 + "A" + "y" * 200, "x" * 200 + "B" + "y" * 200, "[200:]: expected 'Ayy"),
+        ("x" * 400, "x" * 399, None),
+        (dict.fromkeys(range(9), 1), dict.fromkeys(range(9), 1) | {8: 2}, "[8]: expected 1, found 2"),
+        (dict.fromkeys(range(9)), dict.fromkeys([*range(8), 9]), ".keys(): expected [8], found [9]"),
+        (set(range(9)), {*range(8), 9}, " alone: expected {8}, found {9}"),
+        (Crate([*range(60)]), Crate([*range(30), 0, *range(31, 60)]), ".items[30]: expected 30, found 0"),
+        (Crate([], "a"), Crate([], "b"), ".code: differs, and both are shown as ***"),
+        ([[1]], [(1,)], ": expected [[1]], found [(1,)]"),
+    ],
+    ids=str,
+)
+def test_a_difference_in_a_long_value_is_shown_where_it_is(wanted: Any, found: Any, line: str | None) -> None:
+    """K12."""
+    (shown,) = failure(Packed(wanted), found=[Packed(found)])[3:]
+    before, _, after = shown.partition("Packed.value")
+    assert before == "  event 1, "
+    assert after.startswith(line or "[399:]: expected 'x', found ''")
+
+
+def test_each_when_starts_from_what_was_given() -> None:
+    """K12."""
+    account = Account.open("ada")
+    start = given(account)
+    start.when(lambda account: account.close("asked")).then(Closed("asked"))
+    start.when(lambda account: account.close("fraud")).then(Closed("fraud"))
+    assert (account.closed, account.version) == (True, 2)
 
 
 def test_a_long_value_is_shortened() -> None:

@@ -9,7 +9,7 @@ from kernel import (
     AggregateRoot,
     Delivery,
     DomainEvent,
-    InvalidContext,
+    NothingDelivered,
     UnserializableEvent,
     aggregate,
     current_delivery,
@@ -58,7 +58,7 @@ async def test_a_handler_gets_the_event_and_can_read_its_delivery() -> None:
     await run_handler(witness, opened, position=7, attempt=2, headers={"user_id": "u-1"})
     assert witness.seen == [opened]
     assert witness.deliveries == [Delivery(opened.event_id, 7, 2, {"user_id": "u-1"})]
-    with pytest.raises(InvalidContext):
+    with pytest.raises(NothingDelivered):
         current_delivery()
 
 

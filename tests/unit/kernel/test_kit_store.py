@@ -158,6 +158,25 @@ async def test_a_committed_event_is_restored_with_where_it_stands() -> None:
     )
 
 
+async def test_an_event_with_the_id_of_another_is_refused() -> None:
+    """K12: `attrs.evolve` keeps the id, and the outbox takes each once."""
+    uow, first = OrdersUnitOfWork(), Ordered("tea")
+    evolve: Any = attrs.evolve  # which mypy would have know that an event is an attrs class
+    async with uow:
+        uow.emit(first)
+        uow.emit(evolve(first, what="milk"))
+        with pytest.raises(
+            ConcurrencyError, match=f"event {first.event_id} is in the outbox already.*attrs.evolve"
+        ):
+            await uow.commit()
+        uow.emit(evolve(first))
+        await uow.commit()
+        uow.emit(evolve(first))
+        with pytest.raises(ConcurrencyError, match="is in the outbox already"):
+            await uow.commit()
+    assert len(uow.store.outbox) == 1
+
+
 async def test_an_aggregate_is_found_by_its_id_or_the_uuid_in_it() -> None:
     uow, mine = OrdersUnitOfWork(), order()
     uow.store.put(mine)

@@ -1,6 +1,8 @@
 """K11: a field marked sensitive is masked wherever a person or a log may see it."""
 
 import json
+from datetime import datetime
+from decimal import Decimal
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -8,6 +10,7 @@ import attrs
 import pytest
 
 from kernel import (
+    DefinitionError,
     DomainEvent,
     MalformedPayload,
     UnserializableEvent,
@@ -16,6 +19,7 @@ from kernel import (
     masked_payload,
     sensitive,
     serialize_event,
+    upcasts,
 )
 from kernel.wire.types import fields_of
 from tests.unit.kernel.probes import Layout, probe
@@ -130,6 +134,105 @@ def test_no_error_quotes_a_secret() -> None:
         serialize_event(Invited("s3cret"))  # type: ignore[arg-type]
     for found in (unreadable, refused):
         assert "s3cret" not in "".join(map(str, _chain(found.value)))
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "reason"),
+    [
+        (str, "s3cret\0", "holds a NUL character, which PostgreSQL cannot store; remove it"),
+        (str, "s3cret\ud800", "holds a lone surrogate, which is no Unicode text; decode the input properly"),
+        (Email, Email("s3cret\0"), "holds a NUL character"),
+        (dict[str, str], {"s3cret\0": ""}, "holds a NUL character"),
+        (str, 53, "holds int where str is declared"),
+        (float, float("nan"), "holds nan, which JSON cannot carry"),
+        (Decimal, Decimal("-sNaN53"), "holds the Decimal NaN, which equals nothing"),
+        (Decimal, Decimal("-Infinity"), "holds the Decimal Infinity"),
+        (datetime, datetime(1953, 1, 2), "holds a naive datetime"),  # noqa: DTZ001 - the point
+        (tuple[int, int], (53,), "holds 1 members where 2 are declared"),
+    ],
+    ids=ascii,
+)
+def test_why_a_secret_is_refused_is_said_without_it(declared: Any, value: Any, reason: str) -> None:
+    body = {"__annotations__": {"token": declared}, "token": sensitive(), "__module__": __name__}
+    cls: Any = event("invited")(type("Invited", (DomainEvent,), body))
+    with pytest.raises(UnserializableEvent) as refused:
+        serialize_event(cls(value))
+    assert str(refused.value).startswith(f"event 'invited' cannot be stored: field 'token' {reason}")
+    said = "".join(map(str, _chain(refused.value)))
+    assert "s3cret" not in said
+    assert "53" not in said
+
+
+def test_why_a_stored_secret_does_not_fit_is_said_without_it() -> None:
+    body = {"__annotations__": {"token": str}, "token": sensitive(), "__module__": __name__}
+    event("invited")(type("Invited", (DomainEvent,), body))
+    stored = {"event_id": str(uuid4()), "occurred_at": "2026-01-02T00:00:00+00:00", "token": 53}
+    with pytest.raises(MalformedPayload, match="key 'token' holds int where str is declared") as refused:
+        deserialize_event("invited", stored)
+    assert refused.value.__cause__ is None
+
+
+def test_how_a_secret_is_shown_is_not_for_its_author_to_say() -> None:
+    """K11."""
+    with pytest.raises(DefinitionError, match=r"sensitive\(\) takes no repr="):
+        sensitive(repr=str)
+
+
+def stored_token(token: str) -> dict[str, str]:
+    return {"event_id": str(uuid4()), "occurred_at": "2026-01-02T00:00:00+00:00", "token": token}
+
+
+def test_what_an_upcaster_says_of_a_secret_is_not_said() -> None:
+    """K11."""
+
+    @event("invited", version=2)
+    class Invited(DomainEvent):
+        email: Email
+
+    @upcasts("invited", from_version=1)
+    def number(payload: dict[str, Any]) -> dict[str, Any]:
+        return {**payload, "email": int(payload["token"])}
+
+    with pytest.raises(
+        MalformedPayload,
+        match=r"number, which lifts event 'invited' from version 1, failed on a payload: ValueError",
+    ) as refused:
+        deserialize_event("invited", stored_token("s3cret"), 1)
+    assert "s3cret" not in "".join(map(str, _chain(refused.value)))
+
+
+def test_what_a_class_says_of_its_secret_is_not_said() -> None:
+    """K11."""
+
+    @event("invited")
+    class Invited(DomainEvent):
+        token: str = sensitive()
+
+        def __attrs_post_init__(self) -> None:
+            raise ValueError(f"the token {self.token} is too short")
+
+    with pytest.raises(MalformedPayload, match="does not fit version 1: ValueError") as refused:
+        deserialize_event("invited", stored_token("s3cret"))
+    assert "s3cret" not in "".join(map(str, _chain(refused.value)))
+
+
+def test_what_a_class_without_secrets_says_is_said() -> None:
+    @event("counted", version=2)
+    class Counted(DomainEvent):
+        token: str
+
+        def __attrs_post_init__(self) -> None:
+            raise ValueError(f"the token {self.token} is too short")
+
+    @upcasts("counted", from_version=1)
+    def number(payload: dict[str, Any]) -> dict[str, Any]:
+        return {**payload, "token": int(payload["token"])}
+
+    with pytest.raises(MalformedPayload, match="ValueError: the token abc is too short"):
+        deserialize_event("counted", stored_token("abc"))
+    with pytest.raises(MalformedPayload, match=r"invalid literal for int.*'abc'") as refused:
+        deserialize_event("counted", stored_token("abc"), 1)
+    assert isinstance(refused.value.__cause__, ValueError)
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -75,6 +75,12 @@ class Tree:
     children: list["Tree"]
 
 
+@attrs.frozen
+class Chain:
+    number: int
+    rest: "Chain | None" = None
+
+
 @attrs.define
 class Node:
     node_name: str
@@ -153,6 +159,19 @@ def test_id_and_moment_come_back_too() -> None:
     found = probe(int)(1)
     back = restored(found)
     assert (back.event_id, back.occurred_at) == (found.event_id, found.occurred_at)
+
+
+@attrs.frozen
+class Veiled:
+    _first_name: str
+    shown: int
+
+
+def test_a_private_field_is_camel_cased_by_its_words() -> None:
+    """K8."""
+    found = probe(Veiled, "camel")(Veiled("ada", 1))
+    assert sent(found) == {"firstName": "ada", "shown": 1}
+    assert restored(found) == found
 
 
 def test_a_value_object_is_bare_in_snake_and_wrapped_in_camel() -> None:
@@ -269,11 +288,11 @@ def test_the_limit_is_in_bytes_not_in_characters() -> None:
 
 
 def test_a_structure_too_deep_to_walk_is_refused() -> None:
-    tree = Tree([])
-    for _ in range(2_000):
-        tree = Tree([tree])
+    chain = Chain(0)
+    for number in range(2_000):
+        chain = Chain(number, chain)
     with pytest.raises(UnserializableEvent, match="field 'value' is nested too deeply; flatten it"):
-        serialize_event(probe(Tree)(tree))
+        serialize_event(probe(Chain)(chain))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kernel import AggregateRoot, DefinitionError, DomainEvent, event
-from tests.unit.kernel.probes import probe
+from kernel import AggregateRoot, DefinitionError, DomainEvent, UnserializableEvent, event, serialize_event
+from tests.unit.kernel.probes import probe, restored, sent
 
 T = TypeVar("T")
 UserId = NewType("UserId", UUID)
@@ -212,12 +212,12 @@ def test_what_survives_json_is_accepted(declared: Any) -> None:
         (Mapping[str, int], "Mapping does not survive"),
         (defaultdict[str, int], "defaultdict does not survive"),
         (OrderedDict[str, int], "OrderedDict does not survive"),
-        (T, "T does not survive"),
+        (T, "the type T is left open; declare the field with its type in a concrete class"),
         (type, "type does not survive"),
         (types.NoneType, "NoneType does not survive"),
         (Page, "Page is generic; write a concrete class"),
-        (Page[int], "Page does not survive"),
-        (IntPage, "T does not survive"),
+        (Page[int], "Page is generic; write a concrete class"),
+        (IntPage, "IntPage.items: the type T is left open"),
         (int | str, "a union of several types is ambiguous"),
         (int | str | None, "a union of several types is ambiguous"),
         (Optional[Nickname], "Optional of Nickname, whose own value is Optional, leaves None ambiguous"),
@@ -253,6 +253,47 @@ def test_what_survives_json_is_accepted(declared: Any) -> None:
 def test_what_does_not_survive_is_refused_by_event_field_and_reason(declared: Any, sentence: str) -> None:
     with pytest.raises(DefinitionError, match=rf"event 'probe', field 'value'.*{sentence}"):
         probe(declared)
+
+
+class Word(str, Enum):  # noqa: UP042 - whose text is not its value
+    RED = "red"
+
+
+class Digit(int, Enum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"), [(dict[str, int], {Word.RED: 1}), (dict[int, int], {Digit.ONE: 1})]
+)
+def test_an_enum_that_is_a_str_or_an_int_is_a_key_by_its_value(declared: Any, value: Any) -> None:
+    """K8."""
+    found = probe(declared)(value)
+    assert sent(found) == {str(key.value): 1 for key in value}
+    assert restored(found) == found
+
+
+def test_a_field_that_no_constructor_takes_is_refused_if_it_is_compared() -> None:
+    """K8: nothing could restore it."""
+    with pytest.raises(
+        DefinitionError,
+        match="event 'counted', field 'number' is compared but is no argument of the constructor",
+    ):
+
+        @event("counted")
+        class Counted(DomainEvent):
+            number: int = attrs.field(init=False, default=1)
+
+    @event("cached")
+    class Cached(DomainEvent):
+        number: int
+        half: complex = attrs.field(init=False, eq=False, default=0j)
+
+    cached = Cached(4)
+    assert restored(cached) == cached
+    assert "half" not in serialize_event(cached)
+    with pytest.raises(UnserializableEvent, match="field 'number' holds str"):
+        serialize_event(Cached("4"))  # type: ignore[arg-type]
 
 
 def test_an_unannotated_attrs_field_is_refused() -> None:

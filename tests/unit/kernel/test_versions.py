@@ -19,12 +19,13 @@ from kernel import (
     serialize_event,
     upcasts,
 )
+from kernel.testing import ANY
 
 HEAD = {"event_id": "01890000-0000-7000-8000-000000000001", "occurred_at": "2026-01-02T03:04:05+00:00"}
 
 
-def newest(version: int) -> type[Any]:
-    @event("moved", version=version)
+def newest(version: int, first_version: int = 1) -> type[Any]:
+    @event("moved", version=version, first_version=first_version)
     class Moved(DomainEvent):
         street: str
         city: str = "?"
@@ -100,9 +101,43 @@ def test_two_classes_without_an_upcaster_between_them_are_a_gap() -> None:
         check_upcasters()
 
 
-def test_versions_older_than_any_defined_here_are_no_gap() -> None:
-    newest(7)
+def test_an_older_version_of_which_nothing_is_known_is_a_gap_with_two_remedies() -> None:
+    newest(3)
+    with pytest.raises(MissingUpcaster) as refused:
+        check_upcasters()
+    assert str(refused.value) == (
+        "event 'moved' has no way from version 1 to 2; write a function under @upcasts('moved', from_version=1), "
+        "or, if nothing older than version 3 is stored, give @event first_version=3"
+    )
+
+
+def test_an_event_may_have_started_at_a_higher_version() -> None:
+    newest(3, first_version=3)
     check_upcasters()
+
+
+def test_from_the_version_that_an_event_started_at_the_chain_is_complete() -> None:
+    newest(4, first_version=2)
+    upcasts("moved", from_version=3)(second_to_third)
+    with pytest.raises(MissingUpcaster, match="from version 2 to 3"):
+        check_upcasters()
+    upcasts("moved", from_version=2)(first_to_second)
+    check_upcasters()
+
+
+def test_what_is_defined_below_the_first_version_counts_all_the_same() -> None:
+    upcasts("moved", from_version=1)(first_to_second)
+    newest(3, first_version=3)
+    with pytest.raises(MissingUpcaster, match="from version 2 to 3"):
+        check_upcasters()
+
+
+@pytest.mark.parametrize("first_version", [0, 4])
+def test_a_first_version_is_one_that_can_have_been(first_version: int) -> None:
+    with pytest.raises(
+        DefinitionError, match=f"'moved' has first_version {first_version}; give one from 1 to its"
+    ):
+        newest(3, first_version=first_version)
 
 
 @pytest.mark.parametrize("from_version", [3, 4])
@@ -117,6 +152,36 @@ def test_an_upcaster_of_an_unknown_event_is_refused() -> None:
     upcasts("unheard_of", from_version=1)(first_to_second)
     with pytest.raises(MissingUpcaster, match="'unheard_of'"):
         check_upcasters()
+
+
+def test_a_camel_payload_says_its_version_itself() -> None:
+    """K8, K9."""
+
+    @event("counted", version=2, layout="camel")
+    class Counted(DomainEvent):
+        number: int = 0
+
+    @upcasts("counted", from_version=1)
+    def renamed(payload: dict[str, Any]) -> dict[str, Any]:
+        return {**payload, "number": payload["count"]}
+
+    head = {"eventId": HEAD["event_id"], "occurredOn": HEAD["occurred_at"]}
+    for stored, version, number in (
+        ({"eventVersion": 1, "count": 7}, None, 7),
+        ({"eventVersion": 2, "number": 7}, None, 7),
+        ({"number": 7}, None, 7),
+        ({"eventVersion": 2, "count": 7}, 1, 7),
+    ):
+        assert deserialize_event("counted", {**head, **stored}, version) == Counted(
+            number, event_id=ANY, occurred_at=ANY
+        )
+    for said in ("1", True, None):
+        with pytest.raises(
+            MalformedPayload, match=f"has an eventVersion that is {type(said).__name__}, not an integer"
+        ):
+            deserialize_event("counted", {**head, "eventVersion": said})
+    with pytest.raises(UnknownEventVersion):
+        deserialize_event("counted", {**head, "eventVersion": 3})
 
 
 def test_a_newer_payload_than_any_class_is_refused_with_the_remedy() -> None:
