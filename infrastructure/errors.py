@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from kernel.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class InfrastructureError(KernelError):
@@ -26,6 +32,17 @@ class BadContext(InfrastructureError):
     def __init__(self, context: str, sentence: str) -> None:
         self.context = context
         super().__init__(f"context {context!r} {sentence}")
+
+
+class ProjectElsewhere(InfrastructureError):
+    """The contexts are those of a folder above the one that the process runs in; `folder` is that one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(
+            f"the packages of the contexts are not found from {Path.cwd()}, but {folder} has a folder "
+            "`contexts`: run this there"
+        )
 
 
 class MissingExtra(InfrastructureError, ImportError):
@@ -80,6 +97,30 @@ class SchemaNotMigrated(DatabaseRefusal):
 
 
 # --- migrations -----------------------------------------------------------------------------------------
+
+
+class BadMigration(InfrastructureError):
+    """The files of a branch are no line of migrations; `branch` is its name."""
+
+    def __init__(self, branch: str, sentence: str) -> None:
+        self.branch = branch
+        super().__init__(f"the migrations of {branch!r} {sentence}")
+
+
+class MigrationFailed(InfrastructureError):
+    """A migration of a context raised; what it had done is undone."""
+
+
+class TablesMissing(InfrastructureError):
+    """The version table says that the outbox is there, and parts of it are not; `names` are those."""
+
+    def __init__(self, database: str | None, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(
+            f'database "{database}" is marked as migrated, but parts of the outbox are missing, dropped by '
+            f"somebody: {', '.join(names)}; restore them from a backup, or make them with their statements "
+            "from `outbox migrate --sql`"
+        )
 
 
 class MigrationBlocked(InfrastructureError):

@@ -12,9 +12,7 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from infrastructure.database import create_engine, session_factory
-from infrastructure.outbox import outbox_metadata
-from infrastructure.outbox.emitted import SessionBus
-from infrastructure.outbox.session import CapturedSession
+from infrastructure.outbox import bus_of, outbox_metadata
 from infrastructure.outbox.tables import outbox_events
 from tests import servers
 from tests.domain import Announced, Wallet, bank_metadata, entries, journal, wallets
@@ -120,13 +118,6 @@ class Bank:
     async def _column(self, query: Any) -> list[str]:
         async with self.engine.connect() as connection:
             return list(await connection.scalars(query))
-
-
-def bus_of(session: AsyncSession) -> SessionBus:
-    """The bus of a captured session."""
-    captured = session.sync_session
-    assert isinstance(captured, CapturedSession)
-    return captured.outbox
 
 
 async def loaded(session: AsyncSession, wallet_id: UUID) -> Wallet:

@@ -15,10 +15,13 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from infrastructure.database.connecting import connecting
 from infrastructure.database.explain import explained
 from infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -32,21 +35,33 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _REMEDY = "write postgresql://user:password@host:5432/database, special characters as %-escapes"
 
 
-def create_engine(url: str | URL, *, pgbouncer: bool = False, **options: Any) -> AsyncEngine:
+def create_engine(
+    url: str | URL,
+    *,
+    pgbouncer: bool = False,
+    session_defaults: Mapping[str, str] | None = None,
+    **options: Any,
+) -> AsyncEngine:
     """Make an engine; `pgbouncer` (or `?pgbouncer=true`) suits a pooler in transaction mode.
 
-    `options` go to SQLAlchemy's `create_async_engine`.
+    `session_defaults` are settings of the server for each connection; the URL's own win, and a pooler takes none.
+    `options` go to SQLAlchemy's `create_async_engine`. Errors and logs show no parameters, since a payload may
+    hold secrets, unless `hide_parameters=False` says so.
     """
     parsed = parse_url(url)
     pgbouncer = pgbouncer or _says_yes(parsed.query.get("pgbouncer"))
     parsed = parsed.difference_update_query(["pgbouncer"])
-    arguments = {**_connect_arguments(parsed, pgbouncer=pgbouncer), **options.pop("connect_args", {})}
+    defaults = {} if pgbouncer else dict(session_defaults or {})
+    arguments = {
+        **_connect_arguments(parsed, defaults, pgbouncer=pgbouncer),
+        **options.pop("connect_args", {}),
+    }
     # The query is asyncpg's to read, from the DSN; only a socket's folder is part of the address as well.
     address = {key: value for key, value in parsed.query.items() if key == "host"}
     engine = create_async_engine(
         parsed.set(drivername="postgresql+asyncpg", query=address),
         connect_args=arguments,
-        **{"pool_recycle": POOL_RECYCLE_SECONDS, **options},
+        **{"pool_recycle": POOL_RECYCLE_SECONDS, "hide_parameters": True, **options},
     )
     event.listen(engine.sync_engine, "do_connect", _connect_or_explain)
     # Not `pool_pre_ping`: it costs each transaction a round trip, to learn what asyncpg mostly knows already.
@@ -74,13 +89,13 @@ def parse_url(url: str | URL) -> URL:
         raise BadSetting("DATABASE_URL", f"is no URL of a PostgreSQL database: {_REMEDY}") from None
 
 
-def _connect_arguments(url: URL, *, pgbouncer: bool) -> dict[str, Any]:
+def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool) -> dict[str, Any]:
+    defaults = {"application_name": APPLICATION_NAME, **defaults}
     arguments: dict[str, Any] = {
         "dsn": url.set(drivername="postgresql").render_as_string(hide_password=False),
         "timeout": CONNECT_TIMEOUT_SECONDS,
+        "server_settings": {name: value for name, value in defaults.items() if name not in url.query},
     }
-    if "application_name" not in url.query:
-        arguments["server_settings"] = {"application_name": APPLICATION_NAME}
     if pgbouncer:
         # In transaction mode the next statement may meet another server connection: nothing prepared may be
         # kept, and what is prepared for one statement must not take a name that another client took there.
@@ -94,7 +109,7 @@ def _connect_arguments(url: URL, *, pgbouncer: bool) -> dict[str, Any]:
 
 def _connect_or_explain(dialect: Dialect, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
     """Connect, and say in one sentence why that is refused: here nothing else can have raised an OSError."""
-    with explained(options["dsn"]):
+    with connecting(make_url(options["dsn"])), explained(options["dsn"]):
         return dialect.loaded_dbapi.connect(*arguments, **options)
 
 

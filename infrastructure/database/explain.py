@@ -11,7 +11,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from asyncpg.exceptions import ClientConfigurationError, InterfaceError
+from asyncpg.exceptions import ClientConfigurationError, InterfaceError, InternalClientError
 from sqlalchemy.engine import URL, make_url
 
 from infrastructure.errors import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CHAIN_LENGTH_MAX = 10
-_OUTBOX_NAME = re.compile(r'"(\w+\.)?outbox(_\w+)?"')
+_OUTBOX_NAME = re.compile(r'"((?P<schema>\w+)\.)?outbox(_\w+)?"')
 
 
 def explain(error: BaseException, url: str | URL) -> InfrastructureError | None:
@@ -87,6 +87,9 @@ def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
         return _bad_url(_first_line(error), url)
     if isinstance(error, InterfaceError) and "connection is closed" in str(error):
         return _unreachable("the connection was lost", url)
+    if isinstance(error, InternalClientError) and "cannot switch to state" in str(error):
+        # asyncpg's way to say that it was reading the server's farewell when we asked for something.
+        return _unreachable("the connection was lost", url)
     if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
         return _unreachable(_network_reason(error), url)
     return None
@@ -133,8 +136,16 @@ def _permission_denied(reason: str, url: URL) -> InfrastructureError:
 
 
 def _not_migrated(reason: str, url: URL) -> InfrastructureError:
-    remedy = "run `outbox migrate`" if _OUTBOX_NAME.search(reason) else "run the migration that adds it"
+    ours = _OUTBOX_NAME.search(reason)
+    remedy = _outbox_remedy(ours["schema"]) if ours else "run the migration that adds it"
     return SchemaNotMigrated(f'database "{url.database}" is not migrated ({reason}): {remedy}')
+
+
+def _outbox_remedy(schema: str | None) -> str:
+    # The tables may well be there, in the schema of another setting.
+    if schema:
+        return f"run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in {schema}"
+    return "run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are in a schema off the search path"
 
 
 def _name_taken(reason: str, url: URL) -> InfrastructureError:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 
-def session_factory(engine: AsyncEngine, *, schema: str | None = None) -> async_sessionmaker[AsyncSession]:
-    """Return the maker of captured sessions on an engine; `schema` as in `install_capture`."""
+def session_factory(
+    engine: AsyncEngine, *, schema: str | None = None, wake_up: bool = True
+) -> async_sessionmaker[AsyncSession]:
+    """Return the maker of captured sessions on an engine; `schema` and `wake_up` as in `install_capture`."""
     # A committed aggregate stays readable: to load an expired attribute is what async code cannot do unasked.
-    return install_capture(async_sessionmaker(engine, expire_on_commit=False), schema=schema)
+    return install_capture(async_sessionmaker(engine, expire_on_commit=False), schema=schema, wake_up=wake_up)

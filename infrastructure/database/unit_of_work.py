@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
+from asyncpg.exceptions import InternalClientError
+from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC002 - the container reads them
 
 from infrastructure.database.explain import explain
+from infrastructure.outbox.capture_state import state_of
 from infrastructure.outbox.conflicts import as_conflict, constraint_name
+from infrastructure.outbox.receipts import current_run
 from infrastructure.outbox.session import CapturedSession
 from kernel.aggregate import AggregateRoot
 from kernel.errors import KernelError, UnitOfWorkNotOpen
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=AggregateRoot)
 
+# The second passes through SQLAlchemy as it is.
+_DATABASE_ERRORS = (SQLAlchemyError, InternalClientError)
+
 
 class SqlAlchemyRepository(Generic[A]):
     """The aggregates of one mapped class."""
@@ -32,6 +40,10 @@ class SqlAlchemyRepository(Generic[A]):
 
     def add(self, aggregate: A) -> None:
         """Take a new aggregate in."""
+        if inspect(aggregate).was_deleted:
+            raise KernelError(
+                f"{aggregate!r} was removed, so it cannot be added; roll back, or make a new one"
+            )
         self._session.add(aggregate)
 
     async def get(self, identity: object) -> A | None:
@@ -40,7 +52,14 @@ class SqlAlchemyRepository(Generic[A]):
 
     async def remove(self, aggregate: A) -> None:
         """Delete an aggregate; its events are kept."""
+        state = inspect(aggregate)
+        if state.was_deleted:
+            return
+        if state.key is None or aggregate in state_of(self._session.sync_session).born:
+            raise KernelError(f"{aggregate!r} is not stored, so it cannot be removed; commit it first")
         await self._session.delete(aggregate)
+        # A later flush would insert what takes its place before it deletes this.
+        await self._session.flush()
 
 
 class SqlAlchemyUnitOfWork:
@@ -52,7 +71,7 @@ class SqlAlchemyUnitOfWork:
     constraint_errors: ClassVar[Mapping[str, Callable[[], Exception]]] = {}
     """What a violated constraint means in the domain: its name to a maker of the error to raise."""
 
-    def __init__(self, session_factory: async_sessionmaker[AsyncSession]) -> None:
+    def __init__(self, session_factory: async_sessionmaker[Any]) -> None:
         self._session_factory = session_factory
         self._session: AsyncSession | None = None
 
@@ -65,7 +84,7 @@ class SqlAlchemyUnitOfWork:
 
     @property
     def bus(self) -> EventBus:
-        """The collector of this unit's emitted events."""
+        """The collector of this unit's emitted events; a query or a flush may have written some already."""
         return self._captured(self.session).outbox
 
     async def __aenter__(self) -> Self:
@@ -84,19 +103,31 @@ class SqlAlchemyUnitOfWork:
     ) -> None:
         """Roll back what was not committed, and say in the domain's words what the database refused."""
         session, self._session = self.session, None
-        await session.__aexit__(kind, error, traceback)  # closes it, shielded from a cancellation
+        try:
+            # Shielded: a cancellation must not leave the connection to the garbage collector.
+            await asyncio.shield(asyncio.create_task(self._give_up(session)))
+        except _DATABASE_ERRORS as failure:
+            # The connection is lost, and with it the transaction. What went wrong first is what the caller awaits.
+            if error is None:
+                self._raise_explained(failure, session)
+                raise
+            error.add_note(f"leaving the unit of work, the rollback found the connection lost: {failure}")
         if error is not None:
             self._raise_explained(error, session)
 
     async def commit(self) -> None:
         """Make everything since the last commit durable, events included, or raise and store nothing."""
-        session = self.session
+        session, run = self.session, current_run()
         try:
+            if run is not None:
+                await run.write_receipt(session)
             await session.commit()
         except Exception as error:
             await session.rollback()
             self._raise_explained(error, session)
             raise
+        if run is not None:
+            run.committed = True
 
     async def rollback(self) -> None:
         """Undo everything since the last commit."""
@@ -116,6 +147,14 @@ class SqlAlchemyUnitOfWork:
         """Return the repository of a mapped aggregate class."""
         return SqlAlchemyRepository(self.session, aggregate_class)
 
+    async def _give_up(self, session: AsyncSession) -> None:
+        """Close, and take back what objects at hand were told and no commit has stored."""
+        async with session:
+            # Closing alone would detach an object with its changes, and the next session that it is added to
+            # would commit them. A block that only read has nothing to take back, and its objects stay readable.
+            if self._captured(session).has_uncommitted_changes():
+                await session.rollback()
+
     def _captured(self, session: AsyncSession) -> CapturedSession:
         """Refuse a session that would store aggregates without their events."""
         if not isinstance(session.sync_session, CapturedSession):
@@ -127,7 +166,7 @@ class SqlAlchemyUnitOfWork:
 
     def _raise_explained(self, error: BaseException, session: AsyncSession) -> None:
         """Raise what a database error means; return if it has no better words."""
-        if not isinstance(error, SQLAlchemyError):
+        if not isinstance(error, _DATABASE_ERRORS):
             return  # an error of the use case's own
         make = self.constraint_errors.get(constraint_name(error) or "")
         meaning: Any = make() if make else as_conflict(error) or _explained(error, session)
@@ -135,7 +174,7 @@ class SqlAlchemyUnitOfWork:
             raise meaning from error
 
 
-def _explained(error: SQLAlchemyError, session: AsyncSession) -> Exception | None:
+def _explained(error: BaseException, session: AsyncSession) -> Exception | None:
     engine = session.bind
     if engine is None:
         return None

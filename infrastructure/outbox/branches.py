@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alembic.script import ScriptDirectory
+from alembic.script.revision import RevisionError
+from alembic.util import CommandError
 from attrs import frozen
 
-from infrastructure.discovery import context_folder, context_packages
-from infrastructure.errors import BadContext
+from infrastructure.discovery import context_folder, context_packages, project_folder
+from infrastructure.errors import BadContext, BadMigration
 
 if TYPE_CHECKING:
     from infrastructure.settings import Settings
@@ -35,8 +39,42 @@ class Branch:
         return f"{self.name}_alembic_version"
 
     def scripts(self) -> ScriptDirectory:
-        """Read the revisions."""
-        return ScriptDirectory(self.folder, version_locations=[self.folder])
+        """Read the revisions, which must be one line from the first to the last."""
+        directory = ScriptDirectory(self.folder, version_locations=[self.folder])
+        heads = self._heads(directory)
+        if len(heads) > 1:
+            raise BadMigration(
+                self.name,
+                f"end in more than one revision ({', '.join(heads)}): let one be the down_revision of another",
+            )
+        return directory
+
+    def place_of(self, error: BaseException) -> str | None:
+        """Name the file and the line of this branch that an error came from, if it did."""
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.filename:
+            frames.append((error.filename, error.lineno))
+        here = [(Path(name), line) for name, line in frames if Path(name).is_relative_to(self.folder)]
+        return f"{_shown(here[-1][0])}:{here[-1][1]}" if here else None
+
+    def _heads(self, directory: ScriptDirectory) -> list[str]:
+        with warnings.catch_warnings():
+            # Alembic warns of a revision that is there twice and takes either, or is not there and dies of it.
+            warnings.filterwarnings("error", r"Revision \S+ (is present more|referenced from)", UserWarning)
+            try:
+                return directory.get_heads()
+            except (CommandError, RevisionError, UserWarning) as error:
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise BadMigration(
+                    self.name,
+                    f"in {_shown(self.folder)} do not follow one another ({reason}): "
+                    "correct `revision` and `down_revision` in its files",
+                ) from error
+            except Exception as error:
+                place = self.place_of(error) or _shown(self.folder)
+                raise BadMigration(
+                    self.name, f"cannot be read ({type(error).__name__}: {told(error)}, {place}): mend it"
+                ) from error
 
 
 def branches(settings: Settings) -> list[Branch]:
@@ -44,7 +82,7 @@ def branches(settings: Settings) -> list[Branch]:
     found = [Branch(OUTBOX_BRANCH, _outbox_folder(), settings.outbox_schema)]
     for package in context_packages(settings):
         context = context_folder(package)
-        folder = context.parent.parent / "migrations" / context.name
+        folder = (context.parent.parent / "migrations" / context.name).resolve()
         if not folder.is_dir():
             continue
         if context.name in {branch.name for branch in found}:
@@ -53,6 +91,28 @@ def branches(settings: Settings) -> list[Branch]:
             )
         found.append(Branch(context.name, folder))
     return found
+
+
+def folders_of_nobody(settings: Settings) -> list[Path]:
+    """Find the folders of migrations beside `contexts` that no context claims, which nothing would run.
+
+    Where the contexts are named one by one, leaving some out is meant; an Alembic environment is another's.
+    """
+    home = project_folder() / "migrations"
+    if settings.contexts is not None or not home.is_dir() or (home / "env.py").exists():
+        return []
+    ours = {branch.folder for branch in branches(settings)}
+    return sorted(folder for folder in home.iterdir() if any(folder.glob("*.py")) and folder not in ours)
+
+
+def told(error: BaseException) -> str:
+    """Give an error's words on one line, or its kind where it has none; SQLAlchemy quotes statements below."""
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _shown(path: Path) -> str:
+    """Shorten a path for who stands in the project's folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _outbox_folder() -> Path:

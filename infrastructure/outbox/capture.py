@@ -8,21 +8,26 @@ restore: when the row is at c again, the next flush derives the same events, or 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import attributes, object_mapper, object_session
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
+from infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from infrastructure.outbox.capture_state import forget_state_of, state_of
 from infrastructure.outbox.emitted import take_out, waiting_in
 from infrastructure.outbox.statements import insert_event, insert_events
+from infrastructure.outbox.wake_up import wake_relays
 from kernel.aggregate import AggregateRoot, stale
 from kernel.bus import in_order
 from kernel.context import current_headers
 from kernel.envelope import seal
 from kernel.errors import KernelError, VersionMoved
+from kernel.events import DomainEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,22 +35,23 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Session, UOWTransaction
 
-    from kernel.events import DomainEvent
-
 
 @attrs.frozen
 class Capture:
-    """The listeners of one session class, and the schema into which they write."""
+    """The listeners of one session class, the schema into which they write, and whom they tell."""
 
     schema: str | None = None
+    channel: str | None = None
 
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
-        carriers = waiting_in(session)
+        carriers, events = waiting_in(session), list[DomainEvent]()
         moves = list(_moves(session))
-        events = [carrier.event for carrier in carriers]
         for aggregate, row_version, version in moves:
             events += aggregate._events_between(row_version, version)
+        # One that was dispatched by hand before its aggregate was added is among these already (K6).
+        recorded = {id(event) for event in events}
+        events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
         self._write(session, events, [aggregate for aggregate, _, _ in moves])
         take_out(session, carriers)
         state_of(session).in_flush.update((aggregate, version) for aggregate, _, version in moves)
@@ -64,7 +70,7 @@ class Capture:
         state.born.update(obj for obj in session.new if isinstance(obj, AggregateRoot))
         self._write(session, events, late)
         state.late.clear()
-        state.settled = True
+        state.settled = state.written = True
 
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
@@ -77,12 +83,44 @@ class Capture:
             return
         envelopes = [seal(event) for event in in_order(events)]
         headers = json.dumps(dict(current_headers()), ensure_ascii=False)
-        connection = _connection(session, aggregates)
+        values: tuple[Any, ...]
         if len(envelopes) == 1:
-            connection.exec_driver_sql(insert_event(self.schema), (*envelopes[0], headers))
+            statement, values = insert_event(self.schema), (*envelopes[0], headers)
         else:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
-            connection.exec_driver_sql(insert_events(self.schema), (*columns, headers))
+            statement, values = insert_events(self.schema), (*columns, headers)
+        with _outbox_explained(connection := _connection(session, aggregates)):
+            connection.exec_driver_sql(statement, values)
+        state_of(session).wrote_by = connection.engine
+
+    def after_commit(self, session: Session) -> None:
+        """Let go of the events that are durable now, and tell the relays."""
+        if session.get_nested_transaction() is not None:
+            return  # a savepoint's release makes nothing durable
+        state = state_of(session)
+        for aggregate, version in list(state.in_transaction.items()):
+            # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
+            if object_session(aggregate) is session:
+                aggregate._forget_events(up_to=version)
+        if state.wrote_by is not None and self.channel is not None:
+            wake_relays(state.wrote_by, self.channel)
+
+
+@contextmanager
+def _outbox_explained(connection: Connection) -> Iterator[None]:
+    """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
+    try:
+        yield
+    except DBAPIError as error:
+        # Whatever engine it is of: the parameters are payloads, and a payload may hold secrets (K11).
+        error.hide_parameters = True
+        # Not above: the package of this module has sessions with capture, and so imports this one.
+        from infrastructure.database.explain import explain  # noqa: PLC0415
+
+        refusal = explain(error, connection.engine.url)
+        if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
+            raise refusal from error
+        raise
 
 
 def _connection(session: Session, aggregates: Sequence[AggregateRoot]) -> Connection:
@@ -93,22 +131,19 @@ def _connection(session: Session, aggregates: Sequence[AggregateRoot]) -> Connec
             "one flush holds aggregates of several databases, so their rows and events cannot share a transaction; "
             "use one session per database"
         )
-    connection = session.connection(bind_arguments={"mapper": next(iter(mappers))} if mappers else None)
+    try:
+        connection = session.connection(bind_arguments={"mapper": next(iter(mappers))} if mappers else None)
+    except UnboundExecutionError as error:
+        raise KernelError(
+            "this session has `binds` and no default, so an emitted event has no database to go to; "
+            "make the session with `bind=` as well, the engine of the outbox"
+        ) from error
     if connection.dialect.driver != "asyncpg":
         raise KernelError(
             f"capture writes through asyncpg, and this session uses {connection.dialect.driver}; "
             "create its engine from a postgresql+asyncpg:// URL"
         )
     return connection
-
-
-def after_commit(session: Session) -> None:
-    """Let go of the events that are durable now; a savepoint's release makes nothing durable."""
-    if session.get_nested_transaction() is None:
-        for aggregate, version in list(state_of(session).in_transaction.items()):
-            # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
-            if object_session(aggregate) is session:
-                aggregate._forget_events(up_to=version)
 
 
 def after_transaction_end(session: Session, transaction: Any) -> None:

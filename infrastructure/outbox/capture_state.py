@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import attrs
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
     from kernel.aggregate import AggregateRoot
@@ -27,11 +28,15 @@ class CaptureState:
     in_transaction: WeakKeyDictionary[AggregateRoot, int] = attrs.Factory(WeakKeyDictionary)
     # Aggregates whose row this transaction inserted: a rollback makes them new again, with all events.
     born: WeakSet[AggregateRoot] = attrs.Factory(WeakSet)
+    # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
+    written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
     flushing: bool = False
     late: list[DomainEvent] = attrs.Factory(list)
     # A flush has written its events but not ended: an event recorded now would be lost, so it is refused.
     settled: bool = False
+    # Where events were written: its relays are told after the commit.
+    wrote_by: Engine | None = None
 
 
 def state_of(session: Session) -> CaptureState:

@@ -10,7 +10,7 @@ from uuid import UUID
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
-from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY
+from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from kernel.errors import AggregateIdTaken, ConcurrencyError
 
 if TYPE_CHECKING:
@@ -38,6 +38,17 @@ def conflicts_translated() -> Iterator[None]:
         raise conflict from error
 
 
+@contextmanager
+def lost_races_translated() -> Iterator[None]:
+    """Do so for what any statement may meet; a key that is taken stays the error of whoever wrote the statement."""
+    try:
+        yield
+    except DBAPIError as error:
+        if sqlstate(error) not in _LOST_RACES:
+            raise
+        raise _lost_race(error) from error
+
+
 def as_conflict(error: BaseException) -> ConcurrencyError | None:
     """Return the ConcurrencyError that a database error amounts to, or None."""
     if isinstance(error, StaleDataError):
@@ -48,9 +59,11 @@ def as_conflict(error: BaseException) -> ConcurrencyError | None:
         )
     state = sqlstate(error)
     if state in _LOST_RACES:
-        return ConcurrencyError(f"{_LOST_RACES[state]}; nothing was stored, load again and retry")
+        return _lost_race(error)
     if state == _UNIQUE_VIOLATION and constraint_name(error) == AGGREGATE_STREAM_KEY:
         return _stream_conflict(error)
+    if state == _UNIQUE_VIOLATION and constraint_name(error) == EVENT_ID_KEY:
+        return _stored_already(error)
     if state == _UNIQUE_VIOLATION and _violated_key(error) in aggregate_keys:
         return AggregateIdTaken(
             f"a new aggregate's id is in {_violated_key(error)[0]} already: another writer created it first; "
@@ -78,6 +91,19 @@ def _violated_key(error: BaseException) -> tuple[str, str]:
 def _driver_error(error: BaseException) -> BaseException | None:
     orig = getattr(error, "orig", None)
     return getattr(orig, "__cause__", None)
+
+
+def _lost_race(error: BaseException) -> ConcurrencyError:
+    return ConcurrencyError(f"{_LOST_RACES[sqlstate(error) or '']}; nothing was stored, load again and retry")
+
+
+def _stored_already(error: BaseException) -> ConcurrencyError:
+    found = re.search(r"=\(([0-9a-f-]{36})\)", str(getattr(_driver_error(error), "detail", "")))
+    return ConcurrencyError(
+        f"event {found[1] if found else 'of this transaction'} is in the outbox already: a copy of its aggregate, or "
+        "an attempt whose answer was lost, committed it before, or an event made with attrs.evolve has its event_id; "
+        "load it again and look before you retry"
+    )
 
 
 def _stream_conflict(error: BaseException) -> ConcurrencyError:

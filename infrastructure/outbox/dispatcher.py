@@ -18,6 +18,7 @@ from kernel.envelope import seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from sqlalchemy.orm import Session
 
@@ -35,17 +36,15 @@ class OutboxEventDispatcher:
         self._session = session.sync_session if isinstance(session, AsyncSession) else session
 
     async def dispatch(self, events: Iterable[DomainEvent]) -> None:
-        """Add the events, in their order, to what the session's next flush writes."""
-        for event in events:
-            self.add(event)
-
-    def add(self, event: DomainEvent) -> None:
-        """Add one event."""
+        """Add the events, in their order, to what the session's next flush writes; all of them or none."""
         session = self._session
         if not isinstance(session, CapturedSession):
-            session.add(_record(event))
-        elif not _is_recorded_here(session, event):
-            session.outbox.take(event)
+            session.add_all([_record(event) for event in events])
+            return
+        recorded = _recorded_in(session)
+        for event in events:
+            if recorded.get(event.event_id) is not event:
+                session.outbox.take(event)
 
 
 class OutboxMiddleware:
@@ -54,8 +53,8 @@ class OutboxMiddleware:
     @staticmethod
     async def flush(session: AsyncSession, bus: EventBus, **context: object) -> int:
         """Write the bus's events into the session's transaction, with the context as headers; return their number."""
-        events = bus.collect()
         with event_context(**context):
+            events = bus.collect()
             await OutboxEventDispatcher(session).dispatch(events)
             await session.flush()
         return len(events)
@@ -70,10 +69,9 @@ def _record(event: DomainEvent) -> OutboxRecord:
     )
 
 
-def _is_recorded_here(session: Session, event: DomainEvent) -> bool:
-    if event.aggregate_version is None:
-        return False
+def _recorded_in(session: Session) -> dict[UUID, DomainEvent]:
+    """Return what the session's aggregates have recorded: capture's to write."""
     # A deleted aggregate leaves the session with the flush; capture has written its events all the same.
     tracked = (*session.new, *session, *state_of(session).in_transaction)
     aggregates = (obj for obj in tracked if isinstance(obj, AggregateRoot))
-    return any(each is event for aggregate in aggregates for each in aggregate._recorded_log())
+    return {event.event_id: event for aggregate in aggregates for event in aggregate._recorded_log()}

@@ -50,7 +50,10 @@ def take_out(session: Session, carriers: Iterable[Emitted]) -> None:
 
 
 class SessionBus(EventBus):
-    """The event bus of one captured session."""
+    """The event bus of one captured session: what was emitted and no flush has written, a query's own included.
+
+    A written event shares the transaction's fate; it can neither be counted as waiting nor be taken back alone.
+    """
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -70,7 +73,7 @@ class SessionBus(EventBus):
 
     @property
     def event_count(self) -> int:
-        """How many events wait for the next flush."""
+        """How many events wait for the next flush; not those that a query has let it write."""
         return len(self._waiting())
 
     def _keep(self, event: DomainEvent) -> None:

@@ -9,13 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
 from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.capture import Capture, after_commit, after_transaction_end
+from infrastructure.outbox.capture import Capture, after_transaction_end
 from infrastructure.outbox.instrument import instrument_aggregates
 from infrastructure.outbox.session import CapturedSession
 from infrastructure.outbox.transaction import after_transaction_create
 from infrastructure.settings import Settings
 
-Target = TypeVar("Target")
+Target = TypeVar("Target", bound="async_sessionmaker[Any] | sessionmaker[Any] | type[AsyncSession | Session]")
 C = TypeVar("C")
 
 _CAPTURE = "_outbox_capture"
@@ -25,21 +25,26 @@ class CannotCapture(InfrastructureError, TypeError):
     """`install_capture` was given something that makes no sessions of its own."""
 
 
-def install_capture(target: Target, *, schema: str | None = None) -> Target:
+def install_capture(target: Target, *, schema: str | None = None, wake_up: bool = True) -> Target:
     """Make every session of `target` write its aggregates' events to the outbox; return `target`.
 
     `target` is a sessionmaker, an async_sessionmaker, or a subclass of Session or AsyncSession.
     `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path).
+    `wake_up=False` leaves it to the relays' polls to find what was committed.
     """
-    schema = Settings(outbox_schema=schema).outbox_schema or Settings.from_environment().outbox_schema
+    settings = Settings.from_environment()
+    capture = Capture(
+        Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,
+        settings.channel if wake_up else None,
+    )
     if isinstance(target, async_sessionmaker):
-        _capture_async_maker(target, schema)
+        _capture_async_maker(target, capture)
     elif isinstance(target, sessionmaker):
-        target.class_ = _captured(target.class_, schema)
+        target.class_ = _captured(target.class_, capture)
     elif _is_own_class(target, AsyncSession):
-        target.sync_session_class = _captured(target.sync_session_class, schema)
+        target.sync_session_class = _captured(target.sync_session_class, capture)
     elif _is_own_class(target, Session):
-        _capture_in_place(target, schema)
+        _capture_in_place(target, capture)
     else:
         raise CannotCapture(
             "install_capture takes a sessionmaker or your own subclass of Session or AsyncSession, "
@@ -53,32 +58,39 @@ def _is_own_class(target: Any, library_class: type[C]) -> TypeGuard[type[C]]:
     return isinstance(target, type) and issubclass(target, library_class) and target is not library_class
 
 
-def _capture_async_maker(maker: async_sessionmaker[Any], schema: str | None) -> None:
+def _capture_async_maker(maker: async_sessionmaker[Any], capture: Capture) -> None:
     # In its own arguments: the class that it makes may be AsyncSession, which serves the whole process.
     chosen = maker.kw.get("sync_session_class") or maker.class_.sync_session_class
-    maker.kw["sync_session_class"] = _captured(chosen, schema)
+    maker.kw["sync_session_class"] = _captured(chosen, capture)
 
 
-def _captured(cls: type[Session], schema: str | None) -> type[Session]:
+def _captured(cls: type[Session], capture: Capture) -> type[Session]:
     """Return a session class that captures and is a `cls`."""
-    if _captures_already(cls, schema):
+    if _captures_already(cls, capture):
         return cls
     bases = (CapturedSession,) if cls is Session else (CapturedSession, cls)
     captured = type(cls.__name__, bases, {})
-    _listen(captured, schema)
+    _listen(captured, capture)
     return captured
 
 
-def _capture_in_place(cls: type[Session], schema: str | None) -> None:
+def _capture_in_place(cls: type[Session], capture: Capture) -> None:
     # The application makes its sessions by calling this very class, so it has to be changed itself.
-    if not _captures_already(cls, schema):
-        cls.__bases__ = (CapturedSession, *(base for base in cls.__bases__ if base is not Session))
-        _listen(cls, schema)
+    if not _captures_already(cls, capture):
+        bases = (CapturedSession, *(base for base in cls.__bases__ if base is not Session))
+        try:
+            cls.__bases__ = bases
+        except TypeError as error:
+            raise CannotCapture(
+                f"a maker of {cls.__name__} captures already, so the class cannot any more; "
+                "call install_capture on the class first, or only on its makers"
+            ) from error
+        _listen(cls, capture)
 
 
-def _captures_already(cls: type[Session], schema: str | None) -> bool:
+def _captures_already(cls: type[Session], capture: Capture) -> bool:
     present: Capture | None = getattr(cls, _CAPTURE, None)
-    if present is not None and present.schema != schema:
+    if present is not None and present.schema != capture.schema:
         raise CannotCapture(
             f"{cls.__name__} captures into schema {present.schema or 'of the search path'!r} already; "
             "use a session class of its own for another schema"
@@ -86,11 +98,10 @@ def _captures_already(cls: type[Session], schema: str | None) -> bool:
     return present is not None
 
 
-def _listen(cls: type[Session], schema: str | None) -> None:
-    capture = Capture(schema)
+def _listen(cls: type[Session], capture: Capture) -> None:
     setattr(cls, _CAPTURE, capture)
     event.listen(cls, "before_flush", capture.before_flush)
     event.listen(cls, "after_flush", capture.after_flush)
-    event.listen(cls, "after_commit", after_commit)
+    event.listen(cls, "after_commit", capture.after_commit)
     event.listen(cls, "after_transaction_create", after_transaction_create)
     event.listen(cls, "after_transaction_end", after_transaction_end)

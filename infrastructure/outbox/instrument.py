@@ -8,11 +8,18 @@ from sqlalchemy import Integer, event, inspect, select
 from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.orm import Mapper, attributes, object_mapper, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
+from sqlalchemy.util.concurrency import in_greenlet
 
 from infrastructure.outbox.capture import key_of, recorded_too_late
 from infrastructure.outbox.capture_state import known_state_of
 from infrastructure.outbox.conflicts import aggregate_keys
-from infrastructure.outbox.mapping import refused_without_lock, refused_without_version
+from infrastructure.outbox.mapping import (
+    check_fields,
+    refused_without_lock,
+    refused_without_version,
+    table_name,
+)
+from infrastructure.outbox.session import CapturedSession
 from kernel.aggregate import AggregateRoot, stale
 from kernel.errors import ConcurrencyError
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_INSTRUMENTED = "_outbox_instrumented"
+_INSTRUMENTED = "outbox_instrumented"
 # From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.
 _UNCOUNTED_DELETIONS = 2
 
@@ -43,37 +50,59 @@ def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
-    if not issubclass(cls, AggregateRoot) or _INSTRUMENTED in vars(cls):
+    # Kept with the mapping, not on the class: one that is mapped anew has nothing of this.
+    manager = mapper.class_manager
+    if not issubclass(cls, AggregateRoot) or _INSTRUMENTED in manager.info:
         return
     _check_mapping(mapper, cls)
-    setattr(cls, _INSTRUMENTED, True)
-    manager = mapper.class_manager
+    manager.info[_INSTRUMENTED] = True
     manager.expired_attribute_loader = _speaking_loader(manager.expired_attribute_loader)
+    for relationship in mapper.relationships:
+        _let_speak(manager[relationship.key].impl)
     aggregate_keys.add(_key_name(mapper))
     event.listen(cls, "before_delete", _on_delete)
-    event.listen(cls, "expire", _on_expire)
     event.listen(cls, "refresh", _on_refresh)
     event.listen(cls.version, "set", _on_version_set)
 
 
 def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
-    table = getattr(mapper.local_table, "fullname", str(mapper.local_table))
+    table = table_name(mapper)
     if "version" not in mapper.column_attrs or not isinstance(mapper.columns["version"].type, Integer):
         raise refused_without_version(cls, table)
     if mapper.version_id_col is None or mapper.version_id_col is mapper.columns["version"]:
         raise refused_without_lock(cls, table)
+    check_fields(cls, table)
 
 
 def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap the loader of expired attributes: where it cannot load, the aggregate is stale (C3)."""
 
     def load_or_explain(state: Any, toload: Any, passive: Any) -> Any:
+        # Not tried where it cannot end well: the autoflush before it would fail, and take the transaction along.
+        if not in_greenlet() and isinstance(object_session(state.obj()), CapturedSession):
+            raise stale(state.obj())
         try:
             return load(state, toload, passive)
         except (MissingGreenlet, DetachedInstanceError) as error:
             raise stale(state.obj()) from error
 
     return load_or_explain
+
+
+def _let_speak(impl: Any) -> None:
+    """Wrap the loader of a relationship: once the aggregate is detached SQLAlchemy asks for no other first."""
+    load = impl.callable_
+
+    def load_or_explain(state: Any, passive: Any) -> Any:
+        try:
+            return load(state, passive)
+        except DetachedInstanceError as error:
+            if "version" in state.dict:
+                raise  # its row is at hand, and only these others were never loaded
+            raise stale(state.obj()) from error
+
+    if load is not None:
+        impl.callable_ = load_or_explain
 
 
 def _key_name(mapper: Mapper[Any]) -> tuple[str, str]:
@@ -96,16 +125,11 @@ def _on_delete(mapper: Mapper[Any], connection: Connection, aggregate: Aggregate
         )
 
 
-def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:
-    """Drop what was recorded, with the state it told of; what a new row could yet be made of stays."""
-    if aggregate is None:
-        return  # collected in the middle of what is rolled back
-    if (names is None or "version" in names) and not _is_born(aggregate):
-        aggregate._forget_events()
-
-
 def _on_refresh(aggregate: AggregateRoot, _context: object, names: list[str] | None) -> None:
-    """Drop what was recorded above the version that the row turned out to have."""
+    """Drop what was recorded above the version that the row turned out to have.
+
+    Until then an expired aggregate has no version, so that none of its events counts and none can be added.
+    """
     if names is None or "version" in names:
         aggregate._forget_events(above=aggregate.version if _is_born(aggregate) else -1)
 

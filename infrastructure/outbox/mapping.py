@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Column, text
+import attrs
+from sqlalchemy import BigInteger, Column, event, text
+from sqlalchemy.orm import DeclarativeBase, DeclarativeBaseNoMeta, Mapper
 
 from infrastructure.errors import InfrastructureError
+from kernel import catalogue
+from kernel.aggregate import AggregateRoot
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
-    from sqlalchemy.orm import Mapper, registry
+    from sqlalchemy.orm import registry
+
+_DECLARATIVE_BASES = (DeclarativeBase, DeclarativeBaseNoMeta)
+_DECLARATIVE_NAMES = ("__tablename__", "__mapper_args__", "__allow_unmapped__")
 
 
 class MappingRefused(InfrastructureError, TypeError):
-    """An aggregate is mapped without a column that capture needs; the sentence has the remedy's SQL."""
+    """An aggregate is mapped in a way that capture cannot serve; the sentence has the remedy."""
 
 
 def refused_without_version(cls: type[Any], table: str) -> MappingRefused:
@@ -34,6 +41,40 @@ def refused_without_lock(cls: type[Any], table: str) -> MappingRefused:
     )
 
 
+def _refused_without_column(cls: type[Any], field: str, table: str) -> MappingRefused:
+    return MappingRefused(
+        f"{cls.__name__} has the field {field!r}, which its mapping does not store, so that every load would lose it; "
+        f"give {table} a column {field!r}, or name in `properties` what stores it (a field that is not state "
+        "should be none: functools.cached_property does for it)"
+    )
+
+
+def _refuse_declarative(_: Mapper[Any], cls: type[Any]) -> None:
+    """Refuse to map an aggregate declaratively: attrs and the mapper would both make its attributes."""
+    if issubclass(cls, AggregateRoot) and _is_declarative(cls):
+        raise MappingRefused(
+            f"{cls.__name__} is an aggregate and mapped declaratively, which an attrs class cannot be; declare its "
+            "Table apart from the class, with *aggregate_columns(), and call map_aggregate(registry, "
+            f"{cls.__name__}, table)"
+        )
+
+
+# From the import on: a class statement maps declaratively long before the application calls anything of ours.
+event.listen(Mapper, "instrument_class", _refuse_declarative)
+
+
+def _is_declarative(cls: type[Any]) -> bool:
+    return issubclass(cls, _DECLARATIVE_BASES) or any(hasattr(cls, name) for name in _DECLARATIVE_NAMES)
+
+
+def check_fields(cls: type[Any], table: str) -> None:
+    """Refuse a field that no load would bring back: it would read as stale from then on."""
+    # On the class attrs leaves nothing of a field; what answers there is the mapper's, or the application's.
+    missing = [field.name for field in attrs.fields(cls) if not hasattr(cls, field.name)]
+    if missing:
+        raise _refused_without_column(cls, missing[0], table)
+
+
 def aggregate_columns() -> tuple[Column[Any], ...]:
     """Return the columns of every aggregate's table: `version` counts its events, `revision` its writes."""
     return (
@@ -45,7 +86,7 @@ def aggregate_columns() -> tuple[Column[Any], ...]:
 def map_aggregate(
     mapper_registry: registry,
     cls: type[Any],
-    table: Table,
+    table: Table | None,
     *,
     properties: dict[str, Any] | None = None,
     **options: Any,
@@ -54,12 +95,30 @@ def map_aggregate(
 
     `version` moves only when an event is recorded, so it cannot see a writer who records none. `revision`
     moves with every write of the row and costs no RETURNING, which `xmin` as a version counter would.
+
+    A subclass takes both from the aggregate that it `inherits`; in one table with it, its own is None.
     """
+    catalogue.aggregate_type_of(cls)
+    if "inherits" not in options:
+        options |= {"version_id_col": _lock_of(cls, table)}
+        properties = {"_revision": options["version_id_col"], **(properties or {})}
+    mapper = mapper_registry.map_imperatively(cls, table, properties=properties or {}, **options)
+    check_fields(cls, table_name(mapper))
+    return mapper
+
+
+def table_name(mapper: Mapper[Any]) -> str:
+    """Name the table as a statement would."""
+    return getattr(mapper.local_table, "fullname", str(mapper.local_table))
+
+
+def _lock_of(cls: type[Any], table: Table | None) -> Column[Any]:
+    if table is None:
+        raise MappingRefused(
+            f"{cls.__name__} has no table of its own, so say whose it shares with `inherits=`"
+        )
     if "version" not in table.c:
         raise refused_without_version(cls, table.fullname)
     if "revision" not in table.c:
         raise refused_without_lock(cls, table.fullname)
-    mapped = {"_revision": table.c.revision, **(properties or {})}
-    return mapper_registry.map_imperatively(
-        cls, table, properties=mapped, version_id_col=table.c.revision, **options
-    )
+    return table.c.revision

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from attrs import frozen
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from infrastructure.database.explain import explained, sqlstate_of
-from infrastructure.errors import MigrationBlocked, MigrationUnknown, ServerTooOld
-from infrastructure.outbox.branches import Branch, branches
+from infrastructure.errors import (
+    MigrationBlocked,
+    MigrationFailed,
+    MigrationUnknown,
+    NameTaken,
+    SchemaNotMigrated,
+    ServerTooOld,
+    TablesMissing,
+)
+from infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
+from infrastructure.outbox.statements import count_undelivered
+from infrastructure.outbox.tables import outbox_events_in
 from infrastructure.settings import Settings
+from kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
     from sqlalchemy.engine import Connection
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+T = TypeVar("T")
 
 POSTGRES_VERSION_MIN = 15
 # Another machine's whole migration is worth waiting for.
@@ -50,37 +63,42 @@ class Step:
     summary: str
 
 
+@frozen
+class Loss:
+    """What a way down takes along."""
+
+    steps: list[Step]
+    undelivered: int | None
+    """How many events the outbox holds that are not delivered, if it is dropped."""
+
+
 async def migrate(engine: AsyncEngine, settings: Settings | None = None) -> list[Step]:
     """Bring the outbox and every context found up to date; return the revisions that ran."""
     done: list[Step] = []
-    for branch in branches(settings or Settings.from_environment()):
+    for branch in _readable(branches(settings or Settings.from_environment())):
         done += await _online(engine, branch, _up)
+        if branch.name == OUTBOX_BRANCH:
+            await _asked(engine, branch, _require_tables)
     return done
 
 
 async def downgrade(engine: AsyncEngine, target: str, settings: Settings | None = None) -> list[Step]:
     """Undo one branch down to a revision: `outbox@base`, `outbox@-1`, `accounts@accounts_0002`."""
-    name, _, revision = target.partition("@")
-    found = {branch.name: branch for branch in branches(settings or Settings.from_environment())}
-    if name not in found or not revision:
-        raise MigrationUnknown(
-            f"cannot migrate down to {target!r}: write BRANCH@REVISION, such as outbox@-1, "
-            f"with one of the branches {', '.join(found)}"
-        )
-    return await _online(
-        engine,
-        found[name],
-        lambda scripts, heads: scripts._downgrade_revs(revision, heads),
-    )
+    branch, revision = _target(target, settings or Settings.from_environment())
+    return await _online(engine, branch, lambda scripts, heads: scripts._downgrade_revs(revision, heads))
+
+
+async def loss(engine: AsyncEngine, target: str, settings: Settings | None = None) -> Loss:
+    """Say what `downgrade` to there would undo, changing nothing."""
+    branch, revision = _target(target, settings or Settings.from_environment())
+    return await _asked(engine, branch, lambda connection, _: _loss(connection, branch, revision))
 
 
 async def pending(engine: AsyncEngine, settings: Settings | None = None) -> list[Step]:
     """Name the revisions that have not run here, changing nothing."""
     waiting: list[Step] = []
     for branch in branches(settings or Settings.from_environment()):
-        with _explained(engine, branch):
-            async with engine.connect() as connection:
-                waiting += await connection.run_sync(_pending_of, branch)
+        waiting += await _asked(engine, branch, _pending_of)
     return waiting
 
 
@@ -90,12 +108,37 @@ def migration_sql(settings: Settings | None = None) -> str:
     for branch in branches(settings or Settings.from_environment()):
         # "named" parameters, or every percent sign would be doubled for a driver that is not there.
         options = {"as_sql": True, "output_buffer": script, "literal_binds": True}
-        _run(branch, _up, options, dialect_name="postgresql", dialect_opts={"paramstyle": "named"})
+        with _followed(branch):
+            _run(branch, _up, options, dialect_name="postgresql", dialect_opts={"paramstyle": "named"})
     return script.getvalue()
 
 
 def _up(scripts: ScriptDirectory, heads: Any) -> Iterable[RevisionStep]:
     return scripts._upgrade_revs("heads", heads)
+
+
+def _readable(found: list[Branch]) -> list[Branch]:
+    """Refuse a branch that cannot be read before any other runs."""
+    for branch in found:
+        branch.scripts()
+    return found
+
+
+def _target(target: str, settings: Settings) -> tuple[Branch, str]:
+    name, _, revision = target.partition("@")
+    found = {branch.name: branch for branch in branches(settings)}
+    if name not in found or not revision:
+        raise MigrationUnknown(
+            f"cannot migrate down to {target!r}: write BRANCH@REVISION, such as outbox@-1, "
+            f"with one of the branches {', '.join(found)}"
+        )
+    return found[name], revision
+
+
+async def _asked(engine: AsyncEngine, branch: Branch, question: Callable[[Connection, Branch], T]) -> T:
+    with _explained(engine, branch):
+        async with engine.connect() as connection:
+            return await connection.run_sync(question, branch)
 
 
 async def _online(engine: AsyncEngine, branch: Branch, route: Route) -> list[Step]:
@@ -141,9 +184,35 @@ def _preamble(branch: Branch) -> Iterable[str]:
         yield f'SET LOCAL search_path = "{branch.schema}"'
 
 
+def _heads_of(connection: Connection, branch: Branch) -> Any:
+    return MigrationContext.configure(connection, opts=_version_table(branch)).get_current_heads()
+
+
+def _loss(connection: Connection, branch: Branch, revision: str) -> Loss:
+    scripts = branch.scripts()
+    route: Any = scripts._downgrade_revs(revision, _heads_of(connection, branch))
+    undone = [each.revision for each in route]
+    steps = [_step(branch, scripts, each.revision) for each in undone]
+    if branch.name != OUTBOX_BRANCH or all(each.down_revision for each in undone):
+        return Loss(steps, None)
+    _require_tables(connection, branch)
+    return Loss(steps, connection.execute(count_undelivered(branch.schema)).scalar_one())
+
+
+def _require_tables(connection: Connection, branch: Branch) -> None:
+    """Hold what the version table says against what is there; whoever drops a table may not know of both."""
+    events = outbox_events_in(branch.schema)
+    names = [events.name, "outbox", *(str(index.name) for index in events.indexes)]
+    prefix = "" if branch.schema is None else f"{branch.schema}."
+    there = select(*(func.to_regclass(f"{prefix}{name}").is_not(None) for name in names))
+    found = zip(names, connection.execute(there).one(), strict=True)
+    if missing := [name for name, is_there in found if not is_there]:
+        raise TablesMissing(connection.engine.url.database, missing)
+
+
 def _pending_of(connection: Connection, branch: Branch) -> list[Step]:
     scripts = branch.scripts()
-    heads = MigrationContext.configure(connection, opts=_version_table(branch)).get_current_heads()
+    heads = _heads_of(connection, branch)
     newest_first = [script.revision for script in scripts.iterate_revisions("heads", heads)]
     return [_step(branch, scripts, revision) for revision in reversed(newest_first)]
 
@@ -166,18 +235,42 @@ def _require_server(connection: Connection) -> None:
 
 @contextmanager
 def _explained(engine: AsyncEngine, branch: Branch) -> Iterator[None]:
+    with _followed(branch), explained(engine.url):
+        yield
+
+
+@contextmanager
+def _followed(branch: Branch) -> Iterator[None]:
+    """Raise a sentence where the way through the branch ends before its end."""
     try:
-        with explained(engine.url):
-            yield
+        yield
     except (CommandError, RevisionError) as error:
         raise MigrationUnknown(
             f"the migrations of {branch.name!r} cannot be followed ({str(error).rstrip('.')}): "
             "install the version of the code that has this revision, or name one that is there"
         ) from error
     except Exception as error:
-        if sqlstate_of(error) != _LOCK_NOT_AVAILABLE:
-            raise
-        raise MigrationBlocked(
-            f"the migration of {branch.name!r} gave up waiting for another session's lock and changed "
-            "nothing: run it again when that long transaction or other migration is over"
-        ) from error
+        if sqlstate_of(error) == _LOCK_NOT_AVAILABLE:
+            raise MigrationBlocked(
+                f"the migration of {branch.name!r} gave up waiting for another session's lock and changed "
+                "nothing: run it again when that long transaction or other migration is over"
+            ) from error
+        if failure := _failure(branch, error):
+            raise failure from error
+        raise
+
+
+def _failure(branch: Branch, error: Exception) -> MigrationFailed | None:
+    """Say where a context's migration failed; what fails in the outbox's own is a defect, or told already."""
+    # These two name a remedy for the outbox's tables, which is none for the context's.
+    misled = isinstance(error, NameTaken | SchemaNotMigrated)
+    if branch.name == OUTBOX_BRANCH or (isinstance(error, KernelError) and not misled):
+        return None
+    cause = error.__cause__ if misled and error.__cause__ else error
+    place = branch.place_of(cause)
+    if place is None:
+        return None
+    return MigrationFailed(
+        f"the migration of {branch.name!r} failed and changed nothing "
+        f"({type(cause).__name__}: {told(cause)}, {place}): mend that file and run it again"
+    )

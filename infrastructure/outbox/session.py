@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, attributes
 
 from infrastructure.outbox.capture import version_change
 from infrastructure.outbox.capture_state import state_of
-from infrastructure.outbox.conflicts import conflicts_translated
+from infrastructure.outbox.conflicts import conflicts_translated, lost_races_translated
 from infrastructure.outbox.emitted import Emitted, SessionBus
 from kernel.aggregate import AggregateRoot
 from kernel.errors import KernelError, UncommittedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sqlalchemy.orm import InstanceState
 
     from infrastructure.outbox.capture import Capture
 
@@ -29,6 +32,12 @@ class CapturedSession(Session):
     def outbox(self) -> SessionBus:
         """The event bus of this session."""
         return SessionBus(self)
+
+    def has_uncommitted_changes(self) -> bool:
+        """Whether objects at hand differ, flushed or not, from what a rollback would leave."""
+        if self.new or self.deleted or state_of(self).written:
+            return True
+        return any(self.is_modified(obj) for obj in self.dirty)
 
     def flush(self, objects: Any = None) -> None:
         """Flush, with conflicts told as ConcurrencyError, and with all that listeners emit meanwhile."""
@@ -56,6 +65,29 @@ class CapturedSession(Session):
         if self.is_active:
             self._autobegin_t()._begin().rollback(_capture_exception=True)
 
+    def _execute_internal(self, *args: Any, **options: Any) -> Any:
+        # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
+        with lost_races_translated():
+            return super()._execute_internal(*args, **options)
+
+    def merge(self, instance: Any, **options: Any) -> Any:
+        """Merge, with a row that another writer has changed since told as ConcurrencyError."""
+        with conflicts_translated():
+            return super().merge(instance, **options)
+
+    def bulk_save_objects(self, objects: Iterable[object], *args: Any, **options: Any) -> None:
+        """Save past the unit of work, which writes no events; so none may be waiting to be written."""
+        objects = list(objects)
+        told = next(
+            (each for each in objects if isinstance(each, AggregateRoot) and each._recorded_log()), None
+        )
+        if told is not None:
+            raise UncommittedEvents(
+                f"{told!r} has events that are not committed, and bulk_save_objects would store it without them; "
+                "use add_all"
+            )
+        super().bulk_save_objects(objects, *args, **options)
+
     def expunge(self, instance: object) -> None:
         """Take an object out of the session, unless its events would be lost with it."""
         _refuse_loss(self, [instance, *_expunged_with(instance)])
@@ -66,6 +98,12 @@ class CapturedSession(Session):
         if not self._closing:
             _refuse_loss(self, [*self.new, *self.dirty, *self.deleted])
         super().expunge_all()
+
+    def _expire_state(self, state: InstanceState[Any], attribute_names: Iterable[str] | None) -> None:
+        # Where `expire` and `refresh` meet, after the flush that the latter makes first.
+        names = list(attribute_names or ())
+        _refuse_half(self, state, names)
+        super()._expire_state(state, names or None)
 
     # A close gives up what is not committed, so nothing is lost that was not given up with it.
 
@@ -92,12 +130,36 @@ class CapturedSession(Session):
             self._closing = False
 
 
+def bus_of(session: AsyncSession | Session) -> SessionBus:
+    """Return the event bus of a session with capture, to emit what no aggregate records."""
+    captured = session.sync_session if isinstance(session, AsyncSession) else session
+    if not isinstance(captured, CapturedSession):
+        raise KernelError(
+            "this session does not capture events; make it with session_factory(engine), "
+            "or call install_capture on its maker"
+        )
+    return captured.outbox
+
+
 def _refuse_loss(session: Session, objects: Iterable[object]) -> None:
     leaving = [obj for obj in objects if isinstance(obj, Emitted) or _has_unwritten(session, obj)]
     if leaving:
         raise UncommittedEvents(
             f"{leaving[0]!r} has events that are not committed, and expunging it would lose them; "
             "commit first, or roll back to give them up"
+        )
+
+
+def _refuse_half(session: Session, state: InstanceState[Any], names: Iterable[str]) -> None:
+    """Refuse to take back a part of what uncommitted events tell of; the whole takes the events with it."""
+    aggregate = state.obj()
+    if not _has_unwritten(session, aggregate):
+        return
+    changed = [name for name in names if state.attrs[name].history.has_changes()]
+    if changed:
+        raise UncommittedEvents(
+            f"{aggregate!r} has events that are not committed, and to expire or refresh {', '.join(changed)} alone "
+            f"would drop its change of {changed[0]} and keep them; expire it whole, or flush first"
         )
 
 

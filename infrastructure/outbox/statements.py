@@ -1,8 +1,16 @@
-"""Every SQL statement that capture sends, by name."""
+"""Every SQL statement on the outbox that capture and the migrations send, by name."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from infrastructure.outbox.tables import outbox_events_in
+
+if TYPE_CHECKING:
+    from sqlalchemy import Select
 
 _COLUMNS = """event_id, event_type, event_version, aggregate_type, aggregate_id,
                       aggregate_version, payload, occurred_at"""
@@ -35,6 +43,12 @@ def insert_event(schema: str | None) -> str:
 def insert_events(schema: str | None) -> str:
     """Return the insert of one flush's events, as nine parameters: an envelope's columns as arrays, and the headers."""
     return _INSERT_EVENTS.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
+
+
+def count_undelivered(schema: str | None) -> Select[Any]:
+    """Return the count of the events that are not delivered, which a way down would lose."""
+    events = outbox_events_in(schema)
+    return select(func.count()).select_from(events).where(events.c.status != "delivered")
 
 
 def qualified(table: str, schema: str | None) -> str:

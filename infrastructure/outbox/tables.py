@@ -48,11 +48,13 @@ NAMING_CONVENTION = {
 outbox_metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
 
-def _moment(name: str, comment: str, **options: Any) -> Column[Any]:
+def moment(name: str, comment: str, **options: Any) -> Column[Any]:
+    """Return a column of points in time."""
     return Column(name, DateTime(timezone=True), comment=comment, **options)
 
 
-def _clock() -> Any:
+def clock() -> Any:
+    """Return the default of a time that is compared with the clock."""
     # Not now(): that is the transaction's start, and leases compare these times with the clock.
     return text("clock_timestamp()")
 
@@ -65,10 +67,10 @@ outbox_events = Table(
     # ALWAYS: a position is given by the sequence or it orders nothing. A dump restores it all the same.
     Column("position", BigInteger, Identity(always=True), primary_key=True, comment="order of insertion"),
     Column("event_id", Uuid, nullable=False, comment="the event's own id, a UUIDv7"),
-    _moment("occurred_at", "when it happened, by the application's clock", nullable=False),
-    _moment("created_at", "when the row was written", nullable=False, server_default=_clock()),
-    _moment("available_at", "not before this time is it claimed", nullable=False, server_default=_clock()),
-    _moment("updated_at", "when the row last changed", nullable=False, server_default=_clock()),
+    moment("occurred_at", "when it happened, by the application's clock", nullable=False),
+    moment("created_at", "when the row was written", nullable=False, server_default=clock()),
+    moment("available_at", "not before this time is it claimed", nullable=False, server_default=clock()),
+    moment("updated_at", "when the row last changed", nullable=False, server_default=clock()),
     Column("event_version", Integer, nullable=False, comment="schema version of the payload"),
     Column(
         "retry_count",
@@ -105,7 +107,7 @@ outbox_events = Table(
     ),
     Column("lease_relay", Uuid, comment="relay that holds it now"),
     Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
-    _moment("processed_at", "when its outcome was final"),
+    moment("processed_at", "when its outcome was final"),
     Column("error_message", Text, comment="newest error, null once delivered"),
     CheckConstraint("status IN ('pending', 'leased', 'open', 'delivered', 'dead')", name="status"),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
-from collections.abc import Iterator
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
 import pytest
+from asyncpg.exceptions import InternalClientError
 from sqlalchemy import select, text
 from sqlalchemy.engine import make_url
 
@@ -77,6 +84,13 @@ def test_a_port_where_nobody_listens_is_named(closed_port: int) -> None:
     assert (
         f"no PostgreSQL answers at 127.0.0.1:{closed_port} (connection refused): start the server" in sentence
     )
+
+
+def test_a_server_that_cannot_be_measured_is_named(closed_port: int) -> None:
+    measured = outbox(
+        "bench", "capture", DATABASE_URL=f"postgresql://bob:s3cret@127.0.0.1:{closed_port}/shop"
+    )
+    assert "no PostgreSQL answers at 127.0.0.1" in failed_in_one_sentence(measured)
 
 
 def test_a_socket_that_is_not_there_is_named() -> None:
@@ -176,6 +190,16 @@ async def test_a_connection_lost_in_the_middle_is_a_sentence(empty_postgres_url:
     await engine.dispose()
 
 
+def test_a_farewell_of_the_server_that_came_in_between_is_a_lost_connection() -> None:
+    """The driver is reading when it is to write: a matter of microseconds, so only its words are tried here."""
+    error = InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+    with (
+        pytest.raises(DatabaseUnreachable, match=r"\(the connection was lost\): start the server"),
+        explained("postgresql://host/base"),
+    ):
+        raise error
+
+
 @pytest.mark.servers
 async def test_without_statement_caches_nothing_is_prepared_for_later(empty_postgres_url: str) -> None:
     """What PgBouncer's transaction mode needs (R3): no statement outlives its use."""
@@ -218,3 +242,107 @@ async def _execute(url: str, statement: str) -> None:
     connection = await asyncpg.connect(url)
     await connection.execute(statement)
     await connection.close()
+
+
+def test_a_database_that_takes_no_connections_is_a_sentence(empty_postgres_url: str) -> None:
+    name = make_url(empty_postgres_url).database
+    elsewhere = changed(empty_postgres_url, database="postgres")
+    servers.run(_execute(elsewhere, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
+    sentence = migrate(empty_postgres_url)
+    assert f'database "{name}" at' in sentence
+    assert f'is closed to everybody: open it (`ALTER DATABASE "{name}" ALLOW_CONNECTIONS true`)' in sentence
+
+
+def test_a_role_that_may_not_connect_once_more_is_a_sentence(
+    empty_postgres_url: str, powerless_user: str
+) -> None:
+    servers.run(_execute(empty_postgres_url, f"ALTER ROLE {powerless_user} CONNECTION LIMIT 0"))
+    sentence = migrate(changed(empty_postgres_url, username=powerless_user, password="s3cret"))
+    assert f'has too many connections for role "{powerless_user}": close some, or raise its limit' in sentence
+    assert "(`ALTER ROLE … CONNECTION LIMIT`)" in sentence
+
+
+@embedded
+def test_a_user_whom_pg_hba_turns_away_is_a_sentence() -> None:
+    with EmbeddedPostgres() as server:
+        (server.data_folder / "pg_hba.conf").write_text("local all postgres trust\nlocal all all reject\n")
+        servers.run(_execute(server.url, "SELECT pg_reload_conf()"))
+        servers.run(_execute(server.url, "CREATE ROLE bob LOGIN"))
+        sentence = migrate(changed(server.url, username="bob"))
+        assert 'does not let user "bob" in (pg_hba.conf rejects connection' in sentence
+
+
+# --- TLS --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(reply: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The URL of a server that answers the client's first message, which asks for TLS, in its own way."""
+
+    def serve() -> None:
+        with suppress(OSError):  # the listener is closed when the test is over
+            while True:
+                with listener.accept()[0] as client, suppress(OSError):
+                    client.recv(8)
+                    reply(client)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"postgresql://bob:s3cret@127.0.0.1:{listener.getsockname()[1]}/shop"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def make_certificate(folder: Path, host: str) -> tuple[Path, Path]:
+    """The files of a certificate for the host that nobody else has signed, and of its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl")
+    certificate, key = folder / f"{host}.crt", folder / f"{host}.key"
+    names = ("-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}")
+    files = ("-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate)
+    subprocess.run((openssl, "req", "-x509", *files, *names), check=True, capture_output=True)
+    return certificate, key
+
+
+def test_a_server_without_tls_is_not_taken_for_one_that_is_down() -> None:
+    with answering(lambda client: client.sendall(b"N")) as url:
+        sentence = migrate(f"{url}?sslmode=require")
+    assert (
+        "has no TLS, which DATABASE_URL demands: set ssl = on at the server, or take sslmode out" in sentence
+    )
+
+
+def test_the_parameter_of_another_driver_is_told_by_the_name_it_has_here(empty_postgres_url: str) -> None:
+    url = make_url(empty_postgres_url).update_query_dict({"ssl": "require"})
+    assert "DATABASE_URL says ssl=…, which is no parameter of libpq: write sslmode=require" in migrate(
+        url.render_as_string(hide_password=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("trusted", "reason", "remedy"),
+    [
+        (True, "IP address mismatch", "write the host that the certificate names, or sslmode=verify-ca"),
+        (False, "self-signed certificate", "name the file of its authority as sslrootcert"),
+    ],
+)
+def test_a_certificate_that_is_not_to_be_trusted_is_told_as_one(
+    tmp_path: Path, *, trusted: bool, reason: str, remedy: str
+) -> None:
+    shown, key = make_certificate(tmp_path, "db.example")
+    authority = shown if trusted else make_certificate(tmp_path, "other.example")[0]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown, key)
+
+    def greet(client: socket.socket) -> None:
+        client.sendall(b"S")
+        context.wrap_socket(client, server_side=True).close()
+
+    with answering(greet) as url:
+        sentence = migrate(f"{url}?sslmode=verify-full&sslrootcert={authority}")
+    assert f"answers with a certificate that is not to be trusted ({reason}" in sentence
+    assert remedy in sentence

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import pty
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,26 +16,40 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from infrastructure.database import create_engine
-from infrastructure.errors import BadContext, MigrationBlocked, MigrationUnknown, ServerTooOld
+from infrastructure.errors import (
+    BadContext,
+    MigrationBlocked,
+    MigrationFailed,
+    MigrationUnknown,
+    ServerTooOld,
+    TablesMissing,
+)
 from infrastructure.outbox import migrator
-from infrastructure.outbox.migrator import Step, downgrade, migrate, migration_sql, pending
+from infrastructure.outbox.migrator import Loss, Step, downgrade, loss, migrate, migration_sql, pending
+from infrastructure.outbox.relay_tables import outbox_metadata_in
 from infrastructure.outbox.tables import (
     AGGREGATE_STREAM_KEY,
     EVENT_ID_KEY,
     EVENT_STATES,
-    outbox_events_in,
     outbox_metadata,
 )
 from infrastructure.settings import Settings
-from tests.commands import COMMAND, ROOT, environment_with, outbox
+from tests import servers
+from tests.commands import COMMAND, ROOT, SECONDS_MAX, environment_with, failed_in_one_sentence, outbox
 
 OUTBOX_ONLY = Settings(contexts=())
 FIRST = Step("outbox", "outbox_0001", "The table of events and the view for its readers.")
+SECOND = Step(
+    "outbox",
+    "outbox_0002",
+    "The relays' tables: deliveries, receipts, subscriptions, and the lease of each live relay.",
+)
+ALL, ALL_BACK = [FIRST, SECOND], [SECOND, FIRST]
 
 # Everything that makes two schemas the same to a reader or a writer, in one list of texts.
 CATALOG = """
@@ -100,7 +117,7 @@ async def test_the_declared_tables_are_the_replayed_migrations(engine: AsyncEngi
 async def test_created_and_migrated_schemas_are_the_same_to_the_catalog(engine: AsyncEngine) -> None:
     await execute(engine, "CREATE SCHEMA declared")
     async with engine.begin() as connection:
-        await connection.run_sync(outbox_events_in("declared").metadata.create_all)
+        await connection.run_sync(outbox_metadata_in("declared").create_all)
     await migrate(engine, Settings(contexts=(), outbox_schema="migrated"))
 
     declared = await catalog(engine, "declared")
@@ -118,18 +135,18 @@ async def test_dropping_the_declared_tables_leaves_nothing(engine: AsyncEngine) 
 
 @pytest.mark.servers
 async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
-    assert await pending(engine, OUTBOX_ONLY) == [FIRST]
-    assert await migrate(engine, OUTBOX_ONLY) == [FIRST]
+    assert await pending(engine, OUTBOX_ONLY) == ALL
+    assert await migrate(engine, OUTBOX_ONLY) == ALL
     there = await catalog(engine)
     assert await migrate(engine, OUTBOX_ONLY) == []
     assert await pending(engine, OUTBOX_ONLY) == []
 
-    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == [FIRST]
+    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == ALL_BACK
     assert await catalog(engine) == []
 
-    assert await migrate(engine, OUTBOX_ONLY) == [FIRST]
+    assert await migrate(engine, OUTBOX_ONLY) == ALL
     assert await catalog(engine) == there
-    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [FIRST]
+    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [SECOND]
 
 
 async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:
@@ -166,7 +183,7 @@ async def test_a_schema_of_ones_own_holds_everything(engine: AsyncEngine) -> Non
 
 async def test_two_outboxes_live_in_one_database(engine: AsyncEngine) -> None:
     for schema in ("one", "two"):
-        assert await migrate(engine, Settings(contexts=(), outbox_schema=schema)) == [FIRST]
+        assert await migrate(engine, Settings(contexts=(), outbox_schema=schema)) == ALL
     assert await catalog(engine, "one") == await catalog(engine, "two") != []
 
 
@@ -176,7 +193,7 @@ async def test_a_schema_made_for_us_needs_no_right_to_create_schemas(engine: Asy
     try:
         await execute(engine, f"CREATE SCHEMA events AUTHORIZATION {role}")
         tenant = create_engine(engine.url, connect_args={"server_settings": {"role": role}})
-        assert await migrate(tenant, Settings(contexts=(), outbox_schema="events")) == [FIRST]
+        assert await migrate(tenant, Settings(contexts=(), outbox_schema="events")) == ALL
         await tenant.dispose()
     finally:
         await execute(engine, f"DROP OWNED BY {role}")
@@ -191,7 +208,7 @@ async def test_an_applications_own_alembic_table_is_not_touched(engine: AsyncEng
 
 async def test_many_that_migrate_at_once_in_one_process_all_succeed(engine: AsyncEngine) -> None:
     ran = await asyncio.gather(*(migrate(engine, OUTBOX_ONLY) for _ in range(5)))
-    assert sorted(ran) == [[], [], [], [], [FIRST]]
+    assert sorted(ran) == [[], [], [], [], ALL]
 
 
 @pytest.mark.servers
@@ -253,6 +270,130 @@ async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
     ):
         await migrate(engine, OUTBOX_ONLY)
     assert await catalog(engine) == []
+
+
+# --- what is missing, and what a way down takes along (O1) ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dropped", "names"),
+    [
+        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox", "outbox_events_open")),
+        ("VIEW outbox", ("outbox",)),
+        ("INDEX outbox_events_open", ("outbox_events_open",)),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, "events"])
+async def test_what_was_dropped_behind_the_version_tables_back_is_missed(
+    engine: AsyncEngine, dropped: str, names: tuple[str, ...], schema: str | None
+) -> None:
+    settings = Settings(contexts=(), outbox_schema=schema)
+    await migrate(engine, settings)
+    kind, rest = dropped.split(" ", 1)
+    await execute(engine, f"DROP {kind} {schema or 'public'}.{rest}")
+    for attempt in (migrate(engine, settings), loss(engine, "outbox@base", settings)):
+        with pytest.raises(
+            TablesMissing, match=f"marked as migrated, .*: {', '.join(names)}; restore"
+        ) as raised:
+            await attempt
+        assert raised.value.names == names
+
+
+async def test_what_is_missing_is_made_by_its_statement_of_the_script(engine: AsyncEngine) -> None:
+    await migrate(engine, OUTBOX_ONLY)
+    await execute(engine, "DROP TABLE outbox_events CASCADE")
+    for statement in migration_sql(OUTBOX_ONLY).split(";"):
+        if re.search(r"CREATE (TABLE|INDEX|VIEW) outbox(_events\w*)?\b", statement):
+            await execute(engine, statement)
+    assert await migrate(engine, OUTBOX_ONLY) == []
+
+
+async def test_a_way_down_says_what_it_takes_along_and_changes_nothing(
+    engine: AsyncEngine, application: Path
+) -> None:
+    settings = settings_of(application, "shop")
+    assert await loss(engine, "outbox@base", settings) == Loss([], None)
+    await migrate(engine, settings)
+    insert = INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="dead")
+    await execute(engine, insert.replace("outbox_events", "events.outbox_events"))
+    before = await catalog(engine, "events")
+    assert await loss(engine, "outbox@base", settings) == Loss(ALL_BACK, 1)
+    assert await loss(engine, "shop@-1", settings) == Loss([Step("shop", "shop_0001", "The first.")], None)
+    assert await catalog(engine, "events") == before
+
+
+async def some_events(url: str) -> None:
+    engine = create_engine(url)
+    await migrate(engine, OUTBOX_ONLY)
+    for status in ("delivered", "pending", "dead"):
+        await execute(
+            engine, INSERT.format(id="gen_random_uuid()", aggregate="gen_random_uuid()", status=status)
+        )
+    await engine.dispose()
+
+
+DOWN = ("migrate", "--down", "outbox@base")
+LOSS = "to undo outbox_0002, outbox_0001 drops its tables with their data, among it 2 events that are not delivered"
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_where_nobody_can_be_asked_a_way_down_wants_a_yes(
+    empty_postgres_url: str, form: tuple[str, ...]
+) -> None:
+    servers.run(some_events(empty_postgres_url))
+    refused = outbox(*DOWN, *form, DATABASE_URL=empty_postgres_url)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{LOSS}, and nothing brings that back: say --yes if that is meant" in refused.stderr
+    if form:
+        assert json.loads(refused.stderr)["kind"] == "NotConfirmed"
+    done = outbox(*DOWN, *form, "--yes", DATABASE_URL=empty_postgres_url)
+    assert done.returncode == 0
+    if form:
+        assert json.loads(done.stdout)["undelivered_lost"] == 2
+    assert outbox(*DOWN, DATABASE_URL=empty_postgres_url).stdout.startswith("nothing to do")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_at_a_terminal_a_way_down_is_asked_about(empty_postgres_url: str, answer: str, code: int) -> None:
+    servers.run(some_events(empty_postgres_url))
+    ours, theirs = pty.openpty()
+    environment = environment_with(DATABASE_URL=empty_postgres_url)
+    asked = Popen(
+        (*COMMAND, *DOWN), cwd=ROOT, env=environment, stdin=theirs, stdout=PIPE, stderr=PIPE, text=True
+    )
+    os.write(ours, f"{answer}\n".encode())
+    out, err = asked.communicate(timeout=SECONDS_MAX)
+    for end in (ours, theirs):
+        os.close(end)
+    assert asked.returncode == code
+    assert f"{LOSS}, and nothing brings that back. Go on?" in err
+    assert ("2 migrations undone" in out) is (code == 0)
+    assert ("error: nothing was undone, since you did not say yes" in err) is (code == 1)
+
+
+def without_database(url: str) -> str:
+    return make_url(url).set(database="").render_as_string(hide_password=False).removesuffix("/")
+
+
+@pytest.mark.parametrize("end", ["", "/", "/?dbname=outbox_nowhere"])
+def test_a_url_without_a_database_is_refused(empty_postgres_url: str, end: str) -> None:
+    sentence = failed_in_one_sentence(
+        outbox("migrate", DATABASE_URL=f"{without_database(empty_postgres_url)}{end}")
+    )
+    assert sentence.startswith("DATABASE_URL names no database: write postgresql://")
+
+
+async def test_a_database_named_as_libpq_allows_is_the_one_that_is_migrated(
+    engine: AsyncEngine, empty_postgres_url: str
+) -> None:
+    bare, name = without_database(empty_postgres_url), str(engine.url.database)
+    for url, variable in ((f"{bare}?dbname={name}", "elsewhere"), (bare, name)):
+        # Named nowhere else but here: a server's own database is nobody's to try things in.
+        done = outbox("migrate", DATABASE_URL=url, PGDATABASE=variable)
+        assert done.stdout.splitlines()[-1] == "4 migrations applied", done.stderr
+        assert await scalar(engine, "SELECT count(*) FROM outbox") == 0
+        await execute(engine, "DROP SCHEMA public CASCADE")
+        await execute(engine, "CREATE SCHEMA public")
 
 
 # --- what the table promises --------------------------------------------------------------------------
@@ -326,7 +467,7 @@ def settings_of(home: Path, *contexts: str) -> Settings:
 
 async def test_each_context_migrates_in_a_branch_of_its_own(engine: AsyncEngine, application: Path) -> None:
     settings = settings_of(application, "shop")
-    assert await migrate(engine, settings) == [FIRST, Step("shop", "shop_0001", "The first.")]
+    assert await migrate(engine, settings) == [*ALL, Step("shop", "shop_0001", "The first.")]
     assert await scalar(engine, "SELECT version_num FROM public.shop_alembic_version") == "shop_0001"
     assert await scalar(engine, "SELECT to_regclass('public.shops')::text") == "shops"
     assert await downgrade(engine, "shop@base", settings) == [Step("shop", "shop_0001", "The first.")]
@@ -344,7 +485,7 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(
     engine: AsyncEngine, application: Path
 ) -> None:
     write_revision(application, "shop", "op.execute('CREATE TABLE shops (id uuid)'); 1 / 0")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(MigrationFailed, match="ZeroDivisionError"):
         await migrate(engine, settings_of(application, "shop"))
     assert await scalar(engine, "SELECT to_regclass('public.shops')") is None
     assert await pending(engine, settings_of(application, "shop")) == [
@@ -364,11 +505,14 @@ def test_the_command_finds_the_contexts_of_its_folder(application: Path, empty_p
     result = outbox("migrate", folder=application, DATABASE_URL=empty_postgres_url)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
-        "outbox\toutbox_0001\tThe table of events and the view for its readers.",
+        f"outbox\toutbox_0001\t{FIRST.summary}",
+        f"outbox\toutbox_0002\t{SECOND.summary}",
         "shop\tshop_0001\tThe first.",
-        "2 migrations applied",
+        "3 migrations applied",
     ]
     again = outbox("migrate", "--json", folder=application, DATABASE_URL=empty_postgres_url)
-    assert again.stdout.split() == ["{", '"applied":', "[]", "}"]
-    down = outbox("migrate", "--down", "shop@base", folder=application, DATABASE_URL=empty_postgres_url)
+    assert json.loads(again.stdout) == {"applied": [], "ignored": []}
+    down = outbox(
+        "migrate", "--down", "shop@base", "--yes", folder=application, DATABASE_URL=empty_postgres_url
+    )
     assert down.stdout.splitlines()[-1] == "1 migration undone"

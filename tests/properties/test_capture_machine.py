@@ -44,7 +44,7 @@ ACTIONS = {
     History.refresh: 2,
     History.expunge: 1,
     History.expunge_all: 1,
-    History.record_on_what_is_stale: 1,
+    History.touch_what_is_stale: 2,
     History.another_commits: 1,
     History.retry: 1,
 }

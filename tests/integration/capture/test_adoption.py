@@ -5,25 +5,51 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import attrs
 import pytest
-from sqlalchemy import Column, MetaData, Table, Text, TypeDecorator, Uuid, select, text
+from sqlalchemy import (
+    Column,
+    ForeignKey,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    Uuid,
+    func,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
-from sqlalchemy.orm import Session, configure_mappers, registry, sessionmaker
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    column_property,
+    composite,
+    configure_mappers,
+    mapped_column,
+    registry,
+    relationship,
+    sessionmaker,
+)
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.errors import BadSetting
-from infrastructure.outbox import MappingRefused, aggregate_columns, install_capture, map_aggregate
+from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from infrastructure.errors import BadSetting, SchemaNotMigrated
+from infrastructure.outbox import MappingRefused, aggregate_columns, bus_of, install_capture, map_aggregate
 from infrastructure.outbox.install import CannotCapture
 from infrastructure.outbox.tables import outbox_events_in
-from kernel import AggregateRoot, KernelError, StaleAggregate, aggregate
+from kernel import AggregateRoot, DefinitionError, KernelError, StaleAggregate, aggregate
 from kernel.catalogue import isolated_definitions
-from tests.bank import Bank, bus_of
-from tests.domain import Announced, Noted, Wallet
+from tests.bank import Bank
+from tests.domain import Announced, Noted, Wallet, bank_metadata
 
 ROOT = Path(__file__).parents[3]
 
@@ -130,8 +156,20 @@ async def test_installing_twice_writes_once(bank: Bank) -> None:
     await assert_captures(bank, maker())
 
 
+def test_a_class_whose_maker_captures_already_is_refused() -> None:
+    """C6: Python cannot put capture under what it lies upon."""
+
+    class OwnSession(Session):
+        pass
+
+    install_capture(sessionmaker(class_=OwnSession))
+    with pytest.raises(CannotCapture, match=r"a maker of OwnSession captures already.*on the class first"):
+        install_capture(OwnSession)
+    assert OwnSession.__bases__ == (Session,)
+
+
 @pytest.mark.parametrize("target", [Session, AsyncSession, object(), int, "sessions", None])
-def test_what_makes_no_sessions_of_its_own_is_refused(target: object) -> None:
+def test_what_makes_no_sessions_of_its_own_is_refused(target: Any) -> None:
     """C6: SQLAlchemy's own classes serve the whole process."""
     with pytest.raises(
         CannotCapture, match=r"takes a sessionmaker or your own subclass of Session or AsyncSession"
@@ -177,8 +215,8 @@ async def test_events_go_into_the_schema_that_is_set(
 ) -> None:
     """C6: OUTBOX_SCHEMA of the environment, or the argument, which is stronger."""
     monkeypatch.setenv("OUTBOX_SCHEMA", other_schema if by == "environment" else "elsewhere")
-    argument = {} if by == "environment" else {"schema": other_schema}
-    maker = install_capture(async_sessionmaker(bank.engine), **argument)
+    argument = None if by == "environment" else other_schema
+    maker = install_capture(async_sessionmaker(bank.engine), schema=argument)
     async with maker() as session:
         session.add(Wallet.open())
         await session.commit()
@@ -197,6 +235,43 @@ def test_a_schema_that_cannot_be_a_name_is_refused() -> None:
     """C6: it would be written into statements."""
     with pytest.raises(BadSetting, match="OUTBOX_SCHEMA"):
         install_capture(async_sessionmaker(), schema='a"; DROP TABLE b')
+
+
+@pytest.mark.parametrize("by", ["a plain session", "the unit of work", "the bus"])
+@pytest.mark.parametrize(
+    ("schema", "hint"),
+    [
+        (None, "or set OUTBOX_SCHEMA if its tables are in a schema off the search path"),
+        ("elsewhere", "or correct OUTBOX_SCHEMA if its tables are not to be in elsewhere"),
+    ],
+)
+async def test_a_missing_outbox_is_the_same_sentence_for_whoever_commits(
+    empty_postgres_url: str, by: str, schema: str | None, hint: str
+) -> None:
+    """C6: with what to run, and where it looked."""
+    engine = create_engine(empty_postgres_url)
+    async with engine.begin() as connection:
+        await connection.run_sync(bank_metadata.create_all)
+    sessions = session_factory(engine, schema=schema)
+    with pytest.raises(SchemaNotMigrated, match=rf"is not migrated .*: run `outbox migrate`, {hint}$"):
+        if by == "the unit of work":
+            async with SqlAlchemyUnitOfWork(sessions) as uow:
+                uow.repository(Wallet).add(Wallet.open())
+                await uow.commit()
+        else:
+            async with sessions.begin() as session:
+                if by == "the bus":
+                    bus_of(session).emit(Announced("lost"))
+                else:
+                    session.add(Wallet.open())
+    await engine.dispose()
+
+
+async def test_what_fails_in_the_applications_own_tables_is_its_own_error(bank: Bank) -> None:
+    """C6: a session with capture raises for them what SQLAlchemy's does."""
+    async with bank.session() as session:
+        with pytest.raises(DBAPIError, match="does not exist"):
+            await session.execute(text("SELECT * FROM nowhere"))
 
 
 UNCAPTURED = """
@@ -292,6 +367,35 @@ async def test_an_id_may_be_a_value_object(bank: Bank, own: registry) -> None:
         (await session.get_one(Parcel, parcel_id)).record(Noted("sent"))
         await session.commit()
     assert await bank.stream(parcel_id.value) == ["1 packed", "2 sent"]
+    await drop(bank, own)
+
+
+async def test_an_aggregate_that_is_mapped_anew_is_captured_like_the_first_time(
+    bank: Bank, own: registry
+) -> None:
+    """C3, C6: as test suites do between their cases."""
+    install_capture(async_sessionmaker(bank.engine))
+
+    @aggregate("test.barrel")
+    class Barrel(AggregateRoot):
+        id: UUID
+
+    table = Table("barrels", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns())
+    await create(bank, own)
+    for mapped in (own, registry(metadata=own.metadata)):
+        map_aggregate(mapped, Barrel, table)
+        barrel = Barrel(uuid4())
+        async with bank.session() as session:
+            session.add(barrel)
+            await session.commit()
+            await session.delete(barrel)
+            await session.flush()
+            with pytest.raises(StaleAggregate):
+                barrel.record(Noted("lost"))
+            await session.rollback()
+            with pytest.raises(StaleAggregate):
+                _ = barrel.id
+        mapped.dispose()
     await drop(bank, own)
 
 
@@ -391,3 +495,159 @@ def test_the_mapping_helper_refuses_a_table_without_the_columns(present: int) ->
     table = Table("bare", MetaData(), Column("id", Uuid, primary_key=True), *columns[:present])
     with pytest.raises(MappingRefused, match=f"ALTER TABLE bare ADD COLUMN {columns[present].name} "):
         map_aggregate(registry(), Wallet, table)
+
+
+def test_a_class_without_the_decorator_is_refused_before_it_is_mapped(own: registry) -> None:
+    """C6: its events would have no wire name, and its fields no constructor."""
+
+    class Undecorated(AggregateRoot):
+        id: UUID
+
+    with pytest.raises(
+        DefinitionError, match=r"Undecorated is no registered aggregate; put @aggregate on it"
+    ):
+        map_aggregate(own, Undecorated, bare_table(own))
+    assert inspect(Undecorated, raiseerr=False) is None
+
+
+def bare_table(own: registry, *columns: Column[Any]) -> Table:
+    """A table that every aggregate without further fields fits."""
+    return Table("bare", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns(), *columns)
+
+
+@pytest.mark.parametrize("helped", [True, False])
+def test_a_field_that_no_column_stores_is_refused_by_name(own: registry, helped: bool) -> None:
+    """C6: after the first load it would read as stale, whatever its default; by our helper and by SQLAlchemy's."""
+
+    @aggregate("test.labelled")
+    class Labelled(AggregateRoot):
+        id: UUID
+        labels: list[str] = attrs.field(factory=list, init=False)
+
+    table = bare_table(own)
+    with pytest.raises(
+        MappingRefused, match=r"Labelled has the field 'labels'.*give bare a column 'labels', or"
+    ):
+        if helped:
+            map_aggregate(own, Labelled, table)
+        else:
+            own.map_imperatively(Labelled, table, version_id_col=table.c.revision)
+            configure_mappers()
+
+
+@attrs.frozen
+class Money:
+    """A value object of two columns."""
+
+    cents: int
+    currency: str
+    __composite_values__ = attrs.astuple
+
+
+async def test_fields_may_be_stored_by_any_property_of_the_mapper(bank: Bank, own: registry) -> None:
+    """C6: a composite, a column of another name, an SQL expression; and what is no state is no field."""
+
+    @aggregate("test.priced")
+    class Priced(AggregateRoot):
+        id: UUID
+        title: str
+        price: Money
+        shout: str = ""
+
+        @cached_property
+        def words(self) -> list[str]:
+            return self.title.split()
+
+    columns: list[Column[Any]] = [Column("name", Text), Column("cents", Integer), Column("currency", Text)]
+    table = bare_table(own, *columns)
+    properties = {
+        "title": table.c.name,
+        "price": composite(Money, table.c.cents, table.c.currency),
+        "shout": column_property(func.upper(table.c.name)),
+    }
+    map_aggregate(own, Priced, table, properties=properties)
+    await create(bank, own)
+    async with bank.session() as session:
+        session.add(priced := Priced(uuid4(), "green tea", Money(250, "EUR")))
+        await session.commit()
+    async with bank.session() as session:
+        found = await session.get_one(Priced, priced.id)
+        assert (found.price, found.shout, found.words) == (Money(250, "EUR"), "GREEN TEA", ["green", "tea"])
+        found.record(Noted("priced"))
+        await session.commit()
+    assert await bank.stream(priced.id) == ["1 priced"]
+    await drop(bank, own)
+
+
+# --- beside declarative models --------------------------------------------------------------------------
+
+DECLARED = r"Declared is an aggregate and mapped declaratively.*map_aggregate\(registry, Declared, table\)"
+
+
+def test_an_aggregate_on_a_declarative_base_is_refused() -> None:
+    """C6: with the way that serves, before attrs and the mapper fight over the class."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    with pytest.raises(MappingRefused, match=DECLARED):
+
+        @aggregate("test.declared")
+        class Declared(AggregateRoot, Base):
+            __tablename__ = "declared"
+            id: Mapped[UUID] = mapped_column(primary_key=True)
+
+
+def test_a_declaratively_mapped_attrs_class_is_refused(own: registry) -> None:
+    """C6: SQLAlchemy itself takes it, with a table and unmapped annotations allowed."""
+    with isolated_definitions(), pytest.raises(MappingRefused, match=DECLARED):
+
+        @own.mapped
+        @aggregate("test.declared")
+        class Declared(AggregateRoot):
+            __allow_unmapped__ = True
+            __table__ = bare_table(own)
+            id: UUID
+
+
+async def test_a_declarative_model_and_an_aggregate_of_one_registry_may_know_each_other(
+    bank: Bank, own: registry
+) -> None:
+    """C6: the application's other tables stay declarative, relationships to aggregates and from them included."""
+
+    class Base(DeclarativeBase):
+        registry = own
+
+    @aggregate("test.order")
+    class Order(AggregateRoot):
+        id: UUID
+        remarks: list[Any] = attrs.Factory(list)
+
+    orders = Table("orders", own.metadata, Column("id", Uuid, primary_key=True), *aggregate_columns())
+
+    class Remark(Base):
+        __tablename__ = "remarks"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        text: Mapped[str]
+        order_id: Mapped[UUID] = mapped_column(ForeignKey("orders.id"))
+        order: Mapped[Any] = relationship(Order, back_populates="remarks")
+
+    remarks: Any = relationship(Remark, back_populates="order", lazy="selectin")
+    map_aggregate(own, Order, orders, properties={"remarks": remarks})
+    await create(bank, own)
+    async with bank.session() as session:
+        order = Order(uuid4())
+        session.add(Remark(text="first", order=order))
+        order.record(Noted("ordered"))
+        await session.commit()
+    async with bank.session() as session:
+        order = await session.get_one(Order, order.id)
+        assert order.remarks[0].order is order
+        order.remarks.append(Remark(text="second"))
+        order.record(Noted("remarked"))
+        await session.commit()
+    async with bank.session() as session:
+        order = await session.get_one(Order, order.id)
+        assert [remark.text for remark in order.remarks] == ["first", "second"]
+    assert await bank.stream(order.id) == ["1 ordered", "2 remarked"]
+    await drop(bank, own)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware
-from kernel import EventBus, EventDispatcher, UnserializableEvent
-from tests.bank import Bank, bus_of, loaded
+from infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
+from kernel import ConcurrencyError, EventBus, EventDispatcher, InvalidContext, UnserializableEvent
+from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 
 
@@ -85,6 +86,22 @@ async def test_a_collected_event_is_written_once_on_a_captured_session(bank: Ban
     assert await bank.stream(new.id) == ["1 new"]
 
 
+async def test_an_event_may_be_dispatched_before_its_aggregate_is_added(bank: Bank) -> None:
+    """K6: new or loaded by an earlier session, it is written once."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        old = await loaded(session, wallet_id)
+    old.pay(1)
+    new = Wallet.open("new")
+    async with bank.session() as session:
+        dispatcher = OutboxEventDispatcher(session)
+        await dispatcher.dispatch([*new.collect_events(), *old.collect_events(), *announced("beside")])
+        session.add_all([new, old])
+        new.pay(2)
+        await session.commit()
+    assert sorted(await bank.outbox()) == ["- beside", "1 ada", "1 new", "2 1", "2 2"]
+
+
 async def test_collecting_takes_nothing_from_capture(bank: Bank) -> None:
     """K6: a collected event that nobody dispatches is written all the same."""
     async with bank.session() as session:
@@ -129,6 +146,40 @@ async def test_the_middleware_writes_a_bus_and_says_how_much(
     assert not bus.has_events
 
 
+@pytest.mark.parametrize("captured", [True, False])
+async def test_a_context_that_is_refused_leaves_the_bus_as_it_was(
+    bank: Bank, plain: AsyncSession, captured: bool
+) -> None:
+    """C6: so that the call can be made again."""
+    bus = EventBus()
+    bus.emit(Announced("kept"))
+    async with bank.session() as captured_session:
+        session = captured_session if captured else plain
+        with pytest.raises(InvalidContext):
+            await OutboxMiddleware.flush(session, bus, amount=1.5)
+        assert bus.event_count == 1
+        assert await OutboxMiddleware.flush(session, bus, amount="1.5") == 1
+        await session.commit()
+    assert await bank.outbox() == ["- kept"]
+
+
+@pytest.mark.parametrize("captured", [True, False])
+async def test_of_events_dispatched_together_all_are_stored_or_none(
+    bank: Bank, plain: AsyncSession, captured: bool
+) -> None:
+    """C7: though the caller commits after the refusal."""
+    bus = EventBus()
+    for what in ("good", "a\0b"):
+        bus.emit(Announced(what))
+    async with bank.session() as captured_session:
+        session = captured_session if captured else plain
+        with pytest.raises(UnserializableEvent):
+            await OutboxMiddleware.flush(session, bus)
+        with suppress(PendingRollbackError):
+            await session.commit()
+    assert await bank.outbox() == []
+
+
 async def test_the_middleware_serves_a_captured_sessions_own_bus(bank: Bank) -> None:
     """C6: each event once, though the commit would have written it as well."""
     async with bank.session() as session:
@@ -164,6 +215,6 @@ async def test_one_event_dispatched_twice_is_refused_by_the_database(bank: Bank,
     await plain.commit()
     async with bank.session() as session:
         await OutboxEventDispatcher(session).dispatch([event])
-        with pytest.raises(DBAPIError, match="outbox_events_event_id_key"):
+        with pytest.raises(ConcurrencyError, match=f"event {event.event_id} is in the outbox already"):
             await session.commit()
     assert await bank.outbox() == ["- once"]

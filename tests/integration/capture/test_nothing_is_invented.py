@@ -9,8 +9,10 @@ from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from infrastructure.database import SqlAlchemyUnitOfWork
+from infrastructure.outbox import bus_of
 from kernel import ConcurrencyError, StaleAggregate, UncommittedEvents, VersionMoved
-from tests.bank import Bank, bus_of, loaded
+from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
 
 Uses = list[Callable[[Wallet], object]]
@@ -113,7 +115,7 @@ async def test_an_aggregate_survives_the_loss_of_its_sessions_connection(bank: B
     await session.flush()
     pid = await session.scalar(text("SELECT pg_backend_pid()"))
     async with bank.engine.connect() as other:
-        await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        await other.execute(text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": pid})
     with pytest.raises(DBAPIError):
         await session.close()
     async with bank.session() as session:
@@ -571,6 +573,48 @@ async def test_a_refresh_of_other_attributes_drops_nothing(bank: Bank) -> None:
     assert await bank.stream(wallet_id) == ["1 ada", "2 1"]
 
 
+async def expire_names(session: AsyncSession, wallet: Wallet, names: list[str]) -> None:
+    session.expire(wallet, names)
+
+
+async def refresh_names(session: AsyncSession, wallet: Wallet, names: list[str]) -> None:
+    with session.no_autoflush:
+        await session.refresh(wallet, names)
+
+
+@pytest.mark.parametrize("reload", [expire_names, refresh_names])
+@pytest.mark.parametrize("names", [["balance"], ["owner", "balance"], ["version"], ["entries"]])
+async def test_taking_back_a_part_of_what_an_event_tells_is_refused(
+    bank: Bank,
+    reload: Callable[[AsyncSession, Wallet, list[str]], Awaitable[None]],
+    names: list[str],
+) -> None:
+    """C3: the event would commit without its change, or the change without its event."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.pay(1)
+        wallet.enter("one")
+        with pytest.raises(UncommittedEvents, match=r"its change of \w+.*expire it whole, or flush first"):
+            await reload(session, wallet, names)
+        await session.flush()
+        await reload(session, wallet, names)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 1", "3 one"]
+    assert (await bank.row(wallet_id), await bank.entries(wallet_id)) == ((1, 3), ["one"])
+
+
+async def test_a_change_without_an_event_may_be_taken_back_alone(bank: Bank) -> None:
+    """C3: nothing tells of it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.balance = 7
+        session.expire(wallet, ["balance"])
+        await session.commit()
+    assert await bank.row(wallet_id) == (0, 1)
+
+
 @pytest.mark.servers
 async def test_a_foreign_commit_in_between_is_counted_on_after_a_refresh(bank: Bank) -> None:
     """C3a: the number of the next event is that of the row, whoever wrote it."""
@@ -756,3 +800,37 @@ async def test_a_core_update_bypasses_capture_and_invents_nothing(bank: Bank) ->
         await session.commit()
     assert await bank.outbox() == ["1 ada"]
     assert await bank.row(wallet_id) == (50, 1)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+async def test_a_child_that_a_unit_of_work_changed_and_did_not_commit_has_lost_its_change(
+    bank: Bank, flushed: bool
+) -> None:
+    """C3: what is taken back is all that the block did, not only what aggregates recorded."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        (await loaded(session, wallet_id)).enter("rent")
+        await session.commit()
+    async with (uow := SqlAlchemyUnitOfWork(bank.sessions)):
+        wallet = await uow.repository(Wallet).get(wallet_id)
+        assert wallet is not None
+        wallet.entries[0].text = "given up"
+        if flushed:
+            await uow.session.flush()
+    assert_stale(wallet)
+    async with (uow := SqlAlchemyUnitOfWork(bank.sessions)):
+        uow.repository(Wallet).add(wallet)
+        await uow.commit()
+    assert await bank.entries(wallet_id) == ["rent"]
+
+
+async def test_what_a_unit_of_work_only_read_stays_readable_after_it(
+    bank: Bank,
+) -> None:
+    """C3: nothing was changed, so nothing is stale; children that were loaded are at hand too."""
+    wallet_id = await bank.open_wallet()
+    async with (uow := SqlAlchemyUnitOfWork(bank.sessions)):
+        wallet = await uow.repository(Wallet).get(wallet_id)
+        assert wallet is not None
+        wallet.owner = wallet.owner
+    assert (wallet.owner, wallet.balance, wallet.entries) == ("ada", 0, [])

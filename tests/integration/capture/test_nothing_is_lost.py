@@ -11,7 +11,7 @@ from sqlalchemy import event, insert
 
 from infrastructure.outbox.session import CapturedSession
 from tests.bank import Bank, loaded
-from tests.domain import Announced, Wallet, journal
+from tests.domain import Announced, Entry, Wallet, journal
 
 
 @pytest.mark.servers
@@ -55,6 +55,46 @@ async def test_an_event_is_stored_though_only_a_child_changed(bank: Bank) -> Non
         await session.commit()
     assert await bank.stream(wallet_id) == ["1 ada", "2 rent", "3 corrected"]
     assert await bank.entries(wallet_id) == ["rent of May"]
+
+
+async def test_a_child_that_leaves_its_root_is_deleted_with_the_event_that_tells_of_it(bank: Bank) -> None:
+    """C2: removed from the list, then replaced as a whole, then gone with the root."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("rent")
+        wallet.enter("food")
+        await session.commit()
+        wallet.entries.remove(wallet.entries[0])
+        wallet.note("rent removed")
+        await session.commit()
+        assert await bank.entries(wallet_id) == ["food"]
+        wallet.entries = [Entry("all"), Entry("new")]
+        wallet.note("replaced")
+        await session.commit()
+        assert sorted(await bank.entries(wallet_id)) == ["all", "new"]
+        wallet.note("closed")
+        await session.delete(wallet)
+        await session.commit()
+    assert await bank.entries(wallet_id) == []
+    told = ["1 ada", "2 rent", "3 food", "4 rent removed", "5 replaced", "6 closed"]
+    assert await bank.stream(wallet_id) == told
+
+
+async def test_children_of_a_new_root_are_new_again_with_it(bank: Bank) -> None:
+    """C3b: what a rollback makes new again is added with all that it holds."""
+    async with bank.session() as session:
+        wallet = Wallet.open()
+        wallet.enter("rent")
+        session.add(wallet)
+        await session.flush()
+        wallet.enter("food")
+        await session.flush()
+        await session.rollback()
+        session.add(wallet)
+        await session.commit()
+    assert sorted(await bank.entries(wallet.id)) == ["food", "rent"]
+    assert await bank.stream(wallet.id) == ["1 ada", "2 rent", "3 food"]
 
 
 @pytest.mark.servers

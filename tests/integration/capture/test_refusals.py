@@ -13,6 +13,7 @@ from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from infrastructure.database import SqlAlchemyUnitOfWork
+from infrastructure.outbox import bus_of
 from infrastructure.outbox.session import CapturedSession
 from kernel import (
     AggregateHasNoId,
@@ -24,7 +25,7 @@ from kernel import (
     VersionMoved,
     event,
 )
-from tests.bank import Bank, bus_of, loaded
+from tests.bank import Bank, loaded
 from tests.domain import Announced, Noted, Wallet, journal
 
 

@@ -379,6 +379,24 @@ async def test_a_deletion_by_core_statement_is_a_conflict_for_the_writer(bank: B
     assert await bank.row(wallet_id) == (0, 1)
 
 
+async def test_two_who_change_different_children_of_one_root_and_record_it_conflict(bank: Bank) -> None:
+    """C4: the root is what is locked."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("rent")
+        wallet.enter("food")
+        await session.commit()
+    async with two_writers(bank, wallet_id) as (first, mine, second, theirs):
+        for wallet, number in ((mine, 0), (theirs, 1)):
+            wallet.entries[number].text += " changed"
+            wallet.note("changed")
+        await first.commit()
+        with pytest.raises(ConcurrencyError):
+            await second.commit()
+    assert len([entry for entry in await bank.entries(wallet_id) if entry.endswith("changed")]) == 1
+
+
 async def foreign_payment(bank: Bank, wallet_id: UUID) -> None:
     async with bank.session() as session:
         (await loaded(session, wallet_id)).pay(100)
