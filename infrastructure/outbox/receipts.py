@@ -1,0 +1,102 @@
+"""Receipts: a handler's effect and the note that it happened commit together, or neither does (R3, R6)."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+
+class AlreadyHandled(InfrastructureError):
+    """An earlier run of this handler has committed its effect of this event; this one's is rolled back."""
+
+
+class SecondCommit(InfrastructureError):
+    """A handler commits twice in one run, but only one of the two could have the receipt."""
+
+
+class RunOver(InfrastructureError):
+    """The relay lost its lease, or has given this run up: others may be at it, so nothing is committed."""
+
+
+@attrs.define(eq=False)
+class HandlerRun:
+    """One run of one handler, for as long as it may commit."""
+
+    event_id: UUID
+    handler: str
+    relay: UUID
+    epoch: int
+    schema: str | None = None
+    former: str | None = None
+    """The name that the handler was renamed from."""
+    committed: bool = False
+    over: bool = False
+
+    async def write_receipt(self, session: AsyncSession) -> None:
+        """Add the receipt to the transaction that is about to commit, or raise why it must not."""
+        if self.over:
+            raise self._run_over("the relay has given this run up")
+        if self.committed:
+            raise self._second_commit()
+        connection = await session.connection()
+        # Sorted, so that old and new code take the two in one order.
+        names = sorted({self.handler, self.former or self.handler})
+        answer = await connection.exec_driver_sql(
+            in_schema(WRITE_RECEIPT, self.schema), (self.event_id, names, self.relay, self.epoch, None)
+        )
+        written = answer.scalar_one()
+        if self.committed:
+            raise self._second_commit()  # of two at once, this one has waited for the other
+        if written == "duplicate":
+            raise AlreadyHandled(f"handler {self.handler!r} has handled event {self.event_id} already")
+        if written != "written":
+            raise self._run_over("the relay has lost its lease")
+
+    def _second_commit(self) -> SecondCommit:
+        return SecondCommit(
+            f"handler {self.handler!r} commits a second time while it handles event {self.event_id}; "
+            "put all of its effects into one commit, or let its first one emit an event for the rest"
+        )
+
+    def _run_over(self, reason: str) -> RunOver:
+        return RunOver(
+            f"handler {self.handler!r} may not commit its effect of event {self.event_id}: {reason}, "
+            "and another run of it is or will be under way"
+        )
+
+
+_run: ContextVar[HandlerRun | None] = ContextVar("outbox_handler_run", default=None)
+
+
+def current_run() -> HandlerRun | None:
+    """Return the run that a relay has under way here, if one has."""
+    return _run.get()
+
+
+class running:  # noqa: N801 - read as a verb
+    """Let units of work inside the block write this run's receipt, or none."""
+
+    # A class, as `kernel.context.handling` is: both stand around every run.
+    __slots__ = ("_run", "_token")
+
+    def __init__(self, run: HandlerRun | None) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self._token = _run.set(self._run)
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        _run.reset(self._token)

@@ -1,0 +1,177 @@
+"""The relays' tables as the code sees them; the migrations, which are frozen, are what makes them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    Index,
+    Integer,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from infrastructure.outbox.tables import clock, moment, outbox_events_in, outbox_metadata
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData
+
+DELIVERY_STATES = ("waiting", "leased", "done", "skipped", "dead")
+RECEIPT_KEY = "outbox_receipts_pkey"
+
+
+outbox_deliveries = Table(
+    "outbox_deliveries",
+    outbox_metadata,
+    Column("event_id", Uuid, primary_key=True, comment="the event"),
+    Column("position", BigInteger, nullable=False, comment="position of the event"),
+    moment("created_at", "when the row was written", nullable=False, server_default=clock()),
+    moment("available_at", "not before this time does it run", nullable=False, server_default=clock()),
+    moment("updated_at", "when the row last changed", nullable=False, server_default=clock()),
+    Column("attempts", Integer, nullable=False, server_default=text("0"), comment="failures so far"),
+    Column(
+        "takeovers",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="how often it was found unfinished by a relay that vanished",
+    ),
+    Column(
+        "alone",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="runs while nothing else does: a relay that vanishes meanwhile was killed by it",
+    ),
+    Column("handler", Text, primary_key=True, comment="stable name of the handler or publisher"),
+    Column(
+        "order_key",
+        Text,
+        nullable=False,
+        comment="aggregate_type:aggregate_id within which it keeps its turn, or the event's own id",
+    ),
+    Column(
+        "status",
+        Text,
+        nullable=False,
+        server_default=text("'waiting'"),
+        comment="waiting, leased, done, skipped or dead",
+    ),
+    Column(
+        "on_dead",
+        Text,
+        nullable=False,
+        server_default=text("'park'"),
+        comment="whether later events wait behind it when it is dead (park) or pass (continue)",
+    ),
+    Column(
+        "settled",
+        Boolean,
+        Computed(
+            "status = ANY (ARRAY['done'::text, 'skipped'::text]) "
+            "OR status = 'dead'::text AND on_dead = 'continue'::text",
+            persisted=True,
+        ),
+        nullable=False,
+        comment="whether later events of its order_key may run",
+    ),
+    Column("lease_relay", Uuid, comment="relay that holds it now"),
+    Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
+    Column("error_message", Text, comment="newest error, null once done"),
+    CheckConstraint("status IN ('waiting', 'leased', 'done', 'skipped', 'dead')", name="status"),
+    CheckConstraint("on_dead IN ('park', 'continue')", name="on_dead"),
+    Index("outbox_deliveries_turn", "order_key", "handler", "position", postgresql_where=text("NOT settled")),
+    Index("outbox_deliveries_leased", "lease_relay", postgresql_where=text("status = 'leased'")),
+    comment="An event and a handler that did not succeed at once: its attempts, its turn, its outcome.",
+)
+
+outbox_receipts = Table(
+    "outbox_receipts",
+    outbox_metadata,
+    Column("event_id", Uuid, primary_key=True, comment="the event"),
+    moment("created_at", "when the row was written", nullable=False, server_default=clock()),
+    Column("handler", Text, primary_key=True, comment="stable name of the handler"),
+    Column(
+        "outcome",
+        Text,
+        nullable=False,
+        server_default=text("'done'"),
+        comment="done: its effect committed with this row; skipped: it never will",
+    ),
+    CheckConstraint("outcome IN ('done', 'skipped')", name="outcome"),
+    comment="What makes an effect happen once: written in the transaction of the handler's commit.",
+)
+
+outbox_subscriptions = Table(
+    "outbox_subscriptions",
+    outbox_metadata,
+    Column("name", Text, primary_key=True, comment="stable name of the handler or publisher"),
+    Column("kind", Text, nullable=False, comment="handler or publisher"),
+    Column("patterns", ARRAY(Text), nullable=False, comment="event types, * for any part"),
+    Column(
+        "ordered",
+        Boolean,
+        nullable=False,
+        server_default=text("true"),
+        comment="whether it takes an aggregate's events one after the other",
+    ),
+    moment("since", "when it was first carried", nullable=False, server_default=clock()),
+    moment("paused_at", "since when an operator holds it"),
+    moment("retired_at", "since when it is due for no event"),
+    Column(
+        "revision",
+        BigInteger,
+        nullable=False,
+        server_default=text("1"),
+        comment="raised by every change, so that relays see it",
+    ),
+    CheckConstraint("kind IN ('handler', 'publisher')", name="kind"),
+    comment="Who is due for which events; written when a relay that carries it first starts.",
+)
+
+outbox_relays = Table(
+    "outbox_relays",
+    outbox_metadata,
+    Column("id", Uuid, primary_key=True, comment="one for each process that relays"),
+    Column(
+        "epoch",
+        BigInteger,
+        nullable=False,
+        comment="raised each time it had lost its lease",
+        autoincrement=False,
+    ),
+    moment("started_at", "since when it lives", nullable=False, server_default=clock()),
+    moment("renewed_at", "when it last said so", nullable=False, server_default=clock()),
+    moment("expires_at", "when others take over unless it says so again", nullable=False),
+    Column("process_id", Integer, nullable=False, comment="process id on its host"),
+    Column("host", Text, nullable=False, comment="where it runs"),
+    Column("code_version", Text, nullable=False, comment="version of the application, as it says"),
+    Column(
+        "abilities",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="per handler it carries, the newest version of each event type it can run",
+    ),
+    comment="The leases of live relays, a row each.",
+)
+
+
+@cache
+def outbox_metadata_in(schema: str | None = None) -> MetaData:
+    """Give all tables as they stand in a schema, or where the search path points."""
+    if schema is None:
+        return outbox_metadata
+    metadata = outbox_events_in(schema).metadata
+    for table in (outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays):
+        table.to_metadata(metadata, schema=schema)
+    return metadata

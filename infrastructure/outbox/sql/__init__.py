@@ -1,0 +1,19 @@
+"""Every SQL statement of the relay, a module per table group; `in_schema` names the tables.
+
+Times are the server's: each statement takes `now` as its last parameter, null in production, so that only
+tests ever choose one.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from infrastructure.outbox.statements import qualified
+
+_TABLES = ("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays")
+
+
+@cache
+def in_schema(statement: str, schema: str | None) -> str:
+    """Write the tables' names into a statement."""
+    return statement.format(**{table: qualified(table, schema) for table in _TABLES})

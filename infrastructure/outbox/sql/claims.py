@@ -1,0 +1,175 @@
+"""Claiming: what a relay takes, and what it must leave so that order holds (R3, R4, R7b, R9)."""
+
+from __future__ import annotations
+
+# Take pending events, each with all earlier open ones of its aggregate being taken too or in our hands already.
+# 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most.
+#
+# - The lease is locked, so that nobody ends it while rows get it.
+# - `earlier` is read from the statement's snapshot: what another relay took meanwhile was open in it, so it
+#   blocks; what another let go of blocks once more than needed, until the next claim.
+# - What committed long after it took its position may stand below 4. `late` finds it by the number before
+#   the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` is all.
+# - A claim that a crash of the server undoes was none: nothing waits for its way to the disk. Marks do wait.
+# - The last row is the scan's own report: without it, a claim of nothing could not say why.
+CLAIM_EVENTS = """
+WITH lease AS (
+  SELECT set_config('synchronous_commit', 'off', true) FROM {outbox_relays}
+  WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($6::timestamptz, clock_timestamp()) FOR SHARE
+), candidate AS MATERIALIZED (
+  SELECT position, aggregate_type, aggregate_id, aggregate_version, pg_column_size(payload) AS bytes
+  FROM {outbox_events}
+  WHERE EXISTS (SELECT FROM lease) AND status = 'pending' AND position >= $3
+    AND available_at <= coalesce($6::timestamptz, clock_timestamp())
+  ORDER BY position LIMIT $5 FOR UPDATE SKIP LOCKED
+), fitting AS (
+  SELECT * FROM (SELECT *, sum(bytes) OVER (ORDER BY position) - bytes AS bytes_before FROM candidate) AS measured
+  WHERE bytes_before < $7
+), earlier AS MATERIALIZED (
+  SELECT position, aggregate_type, aggregate_id,
+         status = 'leased' AND lease_relay = $1 AND lease_epoch = $2 AS ours
+  FROM {outbox_events}
+  WHERE status IN ('pending', 'leased')
+    AND position >= (SELECT CASE WHEN EXISTS (
+      SELECT FROM candidate WHERE aggregate_id IS NOT NULL AND aggregate_version IS NULL) THEN 0 ELSE $4 END)
+    AND position < (SELECT max(position) FROM candidate)
+    AND position NOT IN (SELECT position FROM candidate)
+), head AS MATERIALIZED (
+  SELECT aggregate_type, aggregate_id, min(position) AS position, min(aggregate_version) AS aggregate_version
+  FROM candidate WHERE aggregate_version > 1 GROUP BY aggregate_type, aggregate_id
+), late AS MATERIALIZED (
+  SELECT aggregate_type, aggregate_id, position FROM head
+  WHERE (
+    SELECT before.position < $4 AND status IN ('pending', 'leased')
+      AND (lease_relay, lease_epoch) IS DISTINCT FROM ($1, $2)
+    FROM {outbox_events} AS before
+    WHERE before.aggregate_type = head.aggregate_type AND before.aggregate_id = head.aggregate_id
+      AND before.aggregate_version = head.aggregate_version - 1)
+), blocked AS MATERIALIZED (
+  SELECT aggregate_type, aggregate_id, min(position) AS position FROM (
+    SELECT aggregate_type, aggregate_id, position - 1 AS position FROM late
+    UNION ALL
+    SELECT aggregate_type, aggregate_id, position FROM earlier WHERE NOT ours AND aggregate_id IS NOT NULL
+  ) AS open GROUP BY aggregate_type, aggregate_id
+), claimed AS (
+  UPDATE {outbox_events}
+  SET status = 'leased', lease_relay = $1, lease_epoch = $2,
+      updated_at = coalesce($6::timestamptz, clock_timestamp())
+  WHERE position = ANY (ARRAY(
+    SELECT position FROM fitting WHERE NOT EXISTS (
+      SELECT FROM blocked WHERE blocked.aggregate_type = fitting.aggregate_type
+        AND blocked.aggregate_id = fitting.aggregate_id AND blocked.position < fitting.position)))
+  RETURNING position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+            payload::text, headers::text, occurred_at, takeovers
+)
+SELECT claimed.*,
+       CASE WHEN aggregate_id IS NOT NULL AND (SELECT EXISTS (SELECT FROM {outbox_deliveries} WHERE NOT settled))
+       THEN (
+         SELECT array_agg(DISTINCT handler) FROM {outbox_deliveries} AS delivery
+         WHERE NOT settled AND order_key = claimed.aggregate_type || ':' || claimed.aggregate_id
+           AND delivery.position < claimed.position
+       ) END AS unsettled,
+       NULL::text AS report
+FROM claimed
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+  'held', EXISTS (SELECT FROM lease),
+  'more', (SELECT count(*) FROM candidate) = $5 OR (SELECT count(*) FROM candidate) > (SELECT count(*) FROM fitting),
+  'last', (SELECT max(position) FROM fitting),
+  'lowest', least((SELECT min(position) FROM candidate), (SELECT min(position) FROM earlier)),
+  'revision', (SELECT coalesce(sum(revision), 0) FROM {outbox_subscriptions}))::text
+"""
+
+# Find the lowest open position, below which no scan needs to begin, and its age. 1 now.
+LOWEST_OPEN = """
+SELECT position, extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - created_at) AS age_seconds
+FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1
+"""
+
+# Take deliveries whose turn it is: per order_key and handler the lowest unsettled one, if it is waiting and
+# its time has come, with those that follow it. The scan hops from head to head, so that a thousand parked
+# behind a dead one cost a single probe.
+# 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 hop on from (order_key,
+# handler), 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now, 13 with 3-5: a
+# former name of the handler, under which a relay of older code may hold what comes before.
+CLAIM_DELIVERIES = """
+WITH RECURSIVE lease AS (
+  SELECT FROM {outbox_relays}
+  WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($12::timestamptz, clock_timestamp()) FOR SHARE
+), hop AS (
+  (SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
+   WHERE NOT settled AND (order_key, handler) > ($6, $7) AND EXISTS (SELECT FROM lease)
+   ORDER BY order_key, handler, position LIMIT 1)
+  UNION ALL
+  SELECT next.* FROM hop CROSS JOIN LATERAL (
+    SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
+    WHERE NOT settled AND (order_key, handler) > (hop.order_key, hop.handler)
+    ORDER BY order_key, handler, position LIMIT 1) AS next
+), head AS MATERIALIZED (
+  SELECT * FROM hop LIMIT $8
+), ability AS MATERIALIZED (
+  SELECT * FROM unnest($3::text[], $4::text[], $5::int[], $13::text[])
+    AS ability (handler, event_type, event_version, former)
+), ours AS MATERIALIZED (
+  SELECT head.* FROM head JOIN {outbox_events} AS event USING (event_id)
+  WHERE head.status = 'waiting' AND NOT EXISTS (
+    -- Under a retired name nothing may run: what comes before it may have the handler's next name already.
+    SELECT FROM {outbox_subscriptions}
+    WHERE name = head.handler AND (paused_at IS NOT NULL OR retired_at IS NOT NULL))
+  AND EXISTS (
+    SELECT FROM ability WHERE ability.handler = head.handler AND ability.event_type IN (event.event_type, '*')
+      AND event.event_version <= ability.event_version
+      AND NOT EXISTS (
+        SELECT FROM {outbox_deliveries} AS before WHERE NOT before.settled
+          AND before.order_key = head.order_key AND before.handler = ability.former
+          AND before.position < head.position))
+), taken AS MATERIALIZED (
+  SELECT order_key, handler, position FROM {outbox_deliveries}
+  WHERE (event_id, handler) IN (
+    SELECT event_id, handler FROM ours
+    WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND (takeovers >= 2) = $11 LIMIT $9)
+    AND status = 'waiting'
+  FOR UPDATE SKIP LOCKED
+), follower AS MATERIALIZED (
+  SELECT next.event_id, next.handler, bool_and(next.may_run) OVER (
+           PARTITION BY next.order_key, next.handler ORDER BY next.position) AS may_run
+  FROM taken CROSS JOIN LATERAL (
+    SELECT delivery.*, delivery.position = taken.position OR (
+             delivery.status = 'waiting' AND takeovers < 2
+             AND delivery.available_at <= coalesce($12::timestamptz, clock_timestamp())
+             AND EXISTS (
+               SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
+               WHERE ability.handler = delivery.handler AND ability.event_type IN (event.event_type, '*')
+                 AND event.event_version <= ability.event_version
+                 AND NOT EXISTS (
+                   SELECT FROM {outbox_deliveries} AS before WHERE NOT before.settled
+                     AND before.order_key = delivery.order_key AND before.handler = ability.former
+                     AND before.position < delivery.position))) AS may_run
+    FROM {outbox_deliveries} AS delivery
+    WHERE NOT settled AND delivery.order_key = taken.order_key AND delivery.handler = taken.handler
+      AND delivery.position >= taken.position
+    ORDER BY delivery.position LIMIT $10) AS next
+), claimed AS (
+  UPDATE {outbox_deliveries} AS delivery
+  SET status = 'leased', lease_relay = $1, lease_epoch = $2, alone = $11,
+      updated_at = coalesce($12::timestamptz, clock_timestamp())
+  FROM follower
+  WHERE follower.may_run AND delivery.event_id = follower.event_id AND delivery.handler = follower.handler
+    AND delivery.status = 'waiting'
+  RETURNING delivery.event_id, delivery.handler, delivery.order_key, delivery.attempts, delivery.takeovers
+)
+SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
+       aggregate_version, payload::text, headers::text, occurred_at,
+       claimed.takeovers, claimed.handler, claimed.order_key, claimed.attempts, NULL::text AS report
+FROM claimed JOIN {outbox_events} AS event USING (event_id)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+  'held', EXISTS (SELECT FROM lease),
+  'seen', (SELECT count(*) FROM head),
+  'last', (SELECT json_build_array(order_key, handler) FROM head ORDER BY order_key DESC, handler DESC LIMIT 1),
+  'suspects', EXISTS (
+    SELECT FROM ours WHERE takeovers >= 2 AND available_at <= coalesce($12::timestamptz, clock_timestamp())),
+  'next_in_seconds', (
+    SELECT extract(epoch FROM min(available_at) - coalesce($12::timestamptz, clock_timestamp()))
+    FROM ours WHERE available_at > coalesce($12::timestamptz, clock_timestamp())))::text
+"""

@@ -1,0 +1,148 @@
+"""Outcomes: what a run came to, written only by the relay that holds the lease (R2, R6, R7)."""
+
+from __future__ import annotations
+
+# Close events that all who were due have handled at once.
+# 1 relay, 2 epoch, 3 positions, 4 now.
+MARK_DELIVERED = """
+UPDATE {outbox_events}
+SET status = 'delivered', processed_at = coalesce($4::timestamptz, clock_timestamp()),
+    updated_at = coalesce($4::timestamptz, clock_timestamp()),
+    lease_relay = NULL, lease_epoch = NULL, error_message = NULL
+WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+RETURNING position
+"""
+
+# Let events leave the first pass with a delivery for each handler that did not succeed in it.
+# 1 relay, 2 epoch, 3 positions, 4-12 the deliveries as columns, 13 now.
+LEAVE_FIRST_PASS = """
+WITH held AS MATERIALIZED (
+  SELECT position, event_id FROM {outbox_events}
+  WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+  ORDER BY position FOR UPDATE
+), outcome AS MATERIALIZED (
+  SELECT held.event_id, outcome.* FROM unnest(
+    $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::float8[], $12::text[]
+  ) AS outcome (position, handler, order_key, status, attempts, takeovers, on_dead, delay_seconds, error_message)
+  JOIN held USING (position)
+), written AS (
+  INSERT INTO {outbox_deliveries} (event_id, position, handler, order_key, status, attempts, takeovers, on_dead,
+                                   available_at, lease_relay, lease_epoch, error_message)
+  SELECT event_id, position, handler, order_key, status, attempts, takeovers, on_dead,
+         coalesce($13::timestamptz, clock_timestamp()) + delay_seconds * interval '1 second',
+         CASE WHEN status = 'leased' THEN $1::uuid END, CASE WHEN status = 'leased' THEN $2::bigint END,
+         error_message
+  FROM outcome
+), passed_over AS (
+  INSERT INTO {outbox_receipts} (event_id, handler, outcome)
+  SELECT event_id, handler, 'skipped' FROM outcome WHERE status = 'dead' AND on_dead = 'continue'
+  ON CONFLICT DO NOTHING
+), total AS (
+  SELECT position, max(attempts) AS attempts, max(error_message) AS error_message,
+         CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
+              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status
+  FROM outcome GROUP BY position
+)
+UPDATE {outbox_events} AS event
+SET status = total.status,
+    processed_at = CASE WHEN total.status <> 'open' THEN coalesce($13::timestamptz, clock_timestamp()) END,
+    updated_at = coalesce($13::timestamptz, clock_timestamp()),
+    retry_count = greatest(event.retry_count, total.attempts),
+    error_message = CASE WHEN total.status <> 'delivered' THEN coalesce(total.error_message, event.error_message) END,
+    lease_relay = NULL, lease_epoch = NULL
+FROM total
+WHERE event.position = total.position
+RETURNING event.position
+"""  # noqa: S105 - no password, a pass over events
+
+# Lock the events of deliveries that are about to be settled: of two relays that settle the last two
+# deliveries of one event, the second must see what the first did. 1 positions.
+LOCK_EVENTS = """
+SELECT FROM {outbox_events} WHERE position = ANY ($1) ORDER BY position FOR UPDATE
+"""
+
+# Write how deliveries went. 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
+SETTLE_DELIVERIES = """
+WITH outcome AS MATERIALIZED (
+  SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[], $9::text[])
+    AS outcome (event_id, handler, status, attempts, on_dead, delay_seconds, error_message)
+), settled AS (
+  UPDATE {outbox_deliveries} AS delivery
+  SET status = outcome.status, attempts = outcome.attempts, on_dead = outcome.on_dead,
+      error_message = outcome.error_message, alone = false, lease_relay = NULL, lease_epoch = NULL,
+      available_at = coalesce($10::timestamptz, clock_timestamp()) + outcome.delay_seconds * interval '1 second',
+      updated_at = coalesce($10::timestamptz, clock_timestamp())
+  FROM outcome
+  WHERE delivery.event_id = outcome.event_id AND delivery.handler = outcome.handler
+    AND delivery.status = 'leased' AND delivery.lease_relay = $1 AND delivery.lease_epoch = $2
+  RETURNING delivery.event_id, delivery.handler, delivery.status, delivery.on_dead
+), passed_over AS (
+  INSERT INTO {outbox_receipts} (event_id, handler, outcome)
+  SELECT event_id, handler, 'skipped' FROM settled WHERE status = 'dead' AND on_dead = 'continue'
+  ON CONFLICT DO NOTHING
+)
+SELECT event_id, handler FROM settled
+"""
+
+# Give open events the status that their deliveries now make. 1 positions, 2 now.
+CLOSE_EVENTS = """
+UPDATE {outbox_events} AS event
+SET status = total.status,
+    processed_at = CASE WHEN total.status <> 'open' THEN coalesce($2::timestamptz, clock_timestamp()) END,
+    updated_at = coalesce($2::timestamptz, clock_timestamp()),
+    retry_count = greatest(event.retry_count, total.attempts),
+    error_message = CASE WHEN total.status <> 'delivered' THEN coalesce(total.error_message, event.error_message) END
+FROM (
+  SELECT event_id, max(attempts) AS attempts,
+         CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
+              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
+         (array_agg(error_message ORDER BY updated_at DESC) FILTER (WHERE error_message IS NOT NULL))[1]
+           AS error_message
+  FROM {outbox_deliveries}
+  WHERE event_id IN (SELECT event_id FROM {outbox_events} WHERE position = ANY ($1))
+  GROUP BY event_id
+) AS total
+WHERE event.position = ANY ($1) AND event.event_id = total.event_id
+  AND event.status IN ('open', 'dead', 'delivered')
+"""
+
+# Give events back as they were. 1 relay, 2 epoch, 3 positions, 4 now.
+RELEASE_EVENTS = """
+UPDATE {outbox_events}
+SET status = 'pending', lease_relay = NULL, lease_epoch = NULL,
+    updated_at = coalesce($4::timestamptz, clock_timestamp())
+WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+RETURNING position
+"""
+
+# Give deliveries back as they were. 1 relay, 2 epoch, 3 event ids, 4 handlers, 5 now.
+RELEASE_DELIVERIES = """
+UPDATE {outbox_deliveries} AS delivery
+SET status = 'waiting', alone = false, lease_relay = NULL, lease_epoch = NULL,
+    updated_at = coalesce($5::timestamptz, clock_timestamp())
+FROM unnest($3::uuid[], $4::text[]) AS given (event_id, handler)
+WHERE delivery.event_id = given.event_id AND delivery.handler = given.handler
+  AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+RETURNING delivery.event_id
+"""
+
+# Write the receipt of a handler's effect, in the transaction of the effect, while the lease holds. One for each
+# of its names: a relay of older code, where it has its former name, meets it there.
+# 1 event id, 2 names, 3 relay, 4 epoch, 5 now.
+WRITE_RECEIPT = """
+WITH lease AS (
+  SELECT FROM {outbox_relays}
+  WHERE id = $3 AND epoch = $4 AND expires_at > coalesce($5::timestamptz, clock_timestamp())
+), written AS (
+  INSERT INTO {outbox_receipts} (event_id, handler) SELECT $1::uuid, name FROM lease, unnest($2::text[]) AS name
+  ON CONFLICT DO NOTHING RETURNING handler
+)
+SELECT CASE WHEN (SELECT count(*) FROM written) = cardinality($2::text[]) THEN 'written'
+            WHEN EXISTS (SELECT FROM lease) THEN 'duplicate' ELSE 'lease lost' END
+"""
+
+# Ask which of these runs have a receipt. 1 event ids, 2 handlers.
+RECEIPTS_OF = """
+SELECT event_id, handler FROM {outbox_receipts}
+WHERE (event_id, handler) IN (SELECT * FROM unnest($1::uuid[], $2::text[]))
+"""

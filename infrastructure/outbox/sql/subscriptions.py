@@ -1,0 +1,69 @@
+"""Subscriptions: who is due for which events (R2)."""
+
+from __future__ import annotations
+
+# Say what this relay carries. Patterns only grow here: another version of the code may be running that has
+# more; a name that was retired is due again. 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 now.
+SUBSCRIBE = """
+INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered)
+SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bool[]) AS carried (name, kind, patterns, ordered) ORDER BY name
+ON CONFLICT (name) DO UPDATE
+SET kind = excluded.kind, ordered = excluded.ordered,
+    patterns = ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1),
+    since = CASE WHEN present.retired_at IS NULL THEN present.since
+                 ELSE coalesce($5::timestamptz, clock_timestamp()) END,
+    retired_at = NULL,
+    revision = present.revision + 1
+WHERE NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
+   OR (present.kind, present.ordered) <> (excluded.kind, excluded.ordered)
+"""
+
+# Move what a handler had under its former name, except what runs there now: its relay is to settle it.
+# 1 names, 2 former names.
+RENAME_DELIVERIES = """
+UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
+FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
+WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
+  SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
+"""
+
+# Drop what waits under the former name for an event that the new one has as well: two relays, of old and of new
+# code, have each written theirs. 1 names, 2 former names.
+DROP_FORMER_DELIVERIES = """
+DELETE FROM {outbox_deliveries} AS delivery USING unnest($1::text[], $2::text[]) AS renamed (name, former)
+WHERE handler = renamed.former AND status IN ('waiting', 'dead') AND EXISTS (
+  SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
+RETURNING position
+"""
+
+RENAME_RECEIPTS = """
+UPDATE {outbox_receipts} AS receipt SET handler = renamed.name
+FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
+WHERE handler = renamed.former AND NOT EXISTS (
+  SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = renamed.name)
+"""
+
+# Drop the receipts under the former name beside those under the new one, once no relay is left that could have
+# needed them: a replay takes back those of the new name only. 1 names, 2 former names.
+DROP_FORMER_RECEIPTS = """
+DELETE FROM {outbox_receipts} AS receipt USING unnest($1::text[], $2::text[]) AS renamed (name, former)
+WHERE handler = renamed.former AND NOT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ? renamed.former)
+  AND EXISTS (
+    SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = renamed.name)
+"""
+
+# The former name is due no longer. 1 former names, 2 now.
+RETIRE = """
+UPDATE {outbox_subscriptions}
+SET retired_at = coalesce($2::timestamptz, clock_timestamp()), revision = revision + 1
+WHERE name = ANY ($1) AND retired_at IS NULL
+RETURNING name
+"""
+
+# All that are due for something, with the revision that tells of any change.
+SUBSCRIPTIONS = """
+SELECT name, kind, patterns, ordered, paused_at IS NOT NULL AS paused, retired_at IS NOT NULL AS retired,
+       sum(revision) OVER ()::bigint AS revision
+FROM {outbox_subscriptions} ORDER BY name
+"""

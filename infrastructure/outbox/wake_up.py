@@ -1,0 +1,135 @@
+"""Wake-up: tell the relays after the commit, off the commit's path (R10).
+
+NOTIFY inside the writing transaction would make all commits of the server stand in one line. So it is sent after the
+commit, on a connection of its own: at once after a quiet moment, together with those that follow in a burst.
+What is not told, because the process ends or the database is gone, a relay finds at its next poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import attrs
+from sqlalchemy import event
+
+from infrastructure.connections import TROUBLE, connect
+
+if TYPE_CHECKING:
+    import asyncpg
+    from sqlalchemy import Engine
+
+_log = logging.getLogger("outbox.wake_up")
+
+BURST_SECONDS = 0.005
+# Whoever waits for all tasks to end, as some do when they shut down, waits for this one as well.
+LINGER_SECONDS = 10.0
+ANSWER_SECONDS_MAX = 1.0
+
+
+@attrs.define(eq=False)
+class Bell:
+    """Rings the relays of one database from one event loop; a burst of rings is one."""
+
+    engine: Engine
+    channel: str
+    _rung: asyncio.Event = attrs.Factory(asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _connection: asyncpg.Connection | None = None
+    _silent: bool = False
+
+    def ring(self) -> None:
+        """Have the relays told soon."""
+        self._rung.set()
+        self._silent = False
+        if self._task is None or self._task.done():
+            # Its own context: it outlives the request that rang first.
+            self._task = asyncio.get_running_loop().create_task(
+                self._tell_all(), name="outbox-wake-up", context=contextvars.Context()
+            )
+
+    def silence(self) -> None:
+        """Let go of the connection: the engine is disposed of."""
+        self._hang_up()
+        self._silent = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _tell_all(self) -> None:
+        try:
+            while await self._is_rung():
+                await self._tell()
+                await asyncio.sleep(BURST_SECONDS)
+        finally:
+            await self._say_farewell()
+
+    async def _is_rung(self) -> bool:
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                return await self._rung.wait()
+        except TimeoutError:
+            return False
+
+    async def _tell(self) -> None:
+        self._rung.clear()
+        try:
+            try:
+                await self._notify()
+            except TROUBLE:
+                # The server has gone and come back since the last time: a new connection may do.
+                self._hang_up()
+                await self._notify()
+        except TROUBLE as error:
+            self._hang_up()
+            _log.info("relays are not told of a commit and find it at their next poll: %s", error)
+        except BaseException:
+            self._rung.set()  # cancelled in the middle: the farewell says it
+            self._hang_up()
+            raise
+
+    async def _notify(self) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self.engine)
+        await self._connection.execute(f"NOTIFY {self.channel}", timeout=ANSWER_SECONDS_MAX)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _say_farewell(self) -> None:
+        """Tell what is untold, as when a program ends with its last commit, and hang up."""
+        if self._rung.is_set() and not self._silent:
+            await self._tell()
+        if self._connection is not None:
+            try:
+                await self._connection.close(timeout=ANSWER_SECONDS_MAX)
+            except TROUBLE:
+                self._hang_up()
+
+
+_bells: WeakKeyDictionary[Engine, WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]] = WeakKeyDictionary()
+
+
+def wake_relays(engine: Engine, channel: str) -> None:
+    """Ring the bell of this engine in the running event loop; without a loop there is none to ring from."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    bells = _bells.get(engine)
+    if bells is None:
+        bells = _bells[engine] = WeakKeyDictionary()
+        event.listen(engine, "engine_disposed", _silence)
+    bell = bells.get(loop)
+    if bell is None:
+        bell = bells[loop] = Bell(engine, channel)
+    bell.ring()
+
+
+def _silence(engine: Engine) -> None:
+    for bell in _bells.get(engine, {}).values():
+        bell.silence()

@@ -1,0 +1,236 @@
+"""Relays are told after the commit, at once when it is quiet and together in a burst (R10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+
+from contexts.profiles.events import ProfileCreated
+from infrastructure.database import create_engine, session_factory
+from infrastructure.outbox.migrator import migrate
+from infrastructure.relay.listening import Listener
+from infrastructure.settings import Settings
+
+CHANNEL = "outbox_channel"
+Sessions = async_sessionmaker[AsyncSession]
+
+
+class Ear:
+    """Hears what is said on the channel."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, *said: object) -> None:
+        self.heard.put_nowait(str(said[-1]))
+
+    async def next(self) -> str:
+        async with asyncio.timeout(10):
+            return await self.heard.get()
+
+
+@pytest.fixture
+async def engine(empty_postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(empty_postgres_url)
+    await migrate(engine, Settings(contexts=()))
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+async def connection(empty_postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(empty_postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def ear(connection: asyncpg.Connection, engine: AsyncEngine) -> Ear:
+    ear = Ear()
+    await connection.add_listener(CHANNEL, ear.hear)
+    return ear
+
+
+async def commit_one(sessions: Sessions) -> None:
+    async with sessions() as session:
+        session.sync_session.outbox.emit(ProfileCreated(uuid4(), uuid4()))  # type: ignore[attr-defined]  # captured
+        await session.commit()
+
+
+async def say(connection: asyncpg.Connection, word: str) -> None:
+    await connection.execute(f"NOTIFY {CHANNEL}, '{word}'")
+
+
+async def test_a_commit_with_an_event_is_told(engine: AsyncEngine, ear: Ear) -> None:
+    await commit_one(session_factory(engine))
+    assert await ear.next() == ""
+
+
+async def test_a_rollback_and_a_commit_without_events_are_not_told(
+    engine: AsyncEngine, ear: Ear, connection: asyncpg.Connection
+) -> None:
+    async with session_factory(engine)() as session:
+        session.sync_session.outbox.emit(ProfileCreated(uuid4(), uuid4()))  # type: ignore[attr-defined]  # captured
+        await session.flush()
+        await session.rollback()
+        await session.execute(text("SELECT 1"))
+        await session.commit()
+    await say(connection, "that was all")
+    assert await ear.next() == "that was all"
+
+
+async def test_sessions_that_leave_it_to_polls_tell_nobody(
+    engine: AsyncEngine, ear: Ear, connection: asyncpg.Connection
+) -> None:
+    await commit_one(session_factory(engine, wake_up=False))
+    await say(connection, "that was all")
+    assert await ear.next() == "that was all"
+
+
+async def test_a_burst_is_told_together_and_its_last_commit_is_not_missed(
+    engine: AsyncEngine, ear: Ear
+) -> None:
+    sessions = session_factory(engine)
+    heard_at_rows: list[int] = []
+
+    async def count() -> int:
+        async with engine.connect() as asking:
+            return int(await asking.scalar(text("SELECT count(*) FROM outbox_events")) or 0)
+
+    for _ in range(20):
+        await asyncio.gather(*(commit_one(sessions) for _ in range(5)))
+    while not heard_at_rows or heard_at_rows[-1] < 100:
+        await ear.next()
+        heard_at_rows.append(await count())
+    assert len(heard_at_rows) < 100
+
+
+async def test_a_commit_survives_that_nobody_can_be_told(
+    engine: AsyncEngine, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions = session_factory(engine)
+    await commit_one(sessions)
+    with caplog.at_level(logging.INFO, logger="outbox.wake_up"):
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query LIKE 'NOTIFY%' AND pid <> pg_backend_pid()"
+        )
+        await commit_one(sessions)
+    assert await connection.fetchval("SELECT count(*) FROM outbox_events") == 2
+
+
+def test_the_last_commit_of_a_program_is_told(empty_postgres_url: str) -> None:
+    """What rings when the loop is about to end is said before it ends."""
+    ear = Ear()
+
+    async def prepare() -> None:
+        engine = create_engine(empty_postgres_url)
+        await migrate(engine, Settings(contexts=()))
+        await engine.dispose()
+
+    async def program() -> None:
+        await commit_one(session_factory(create_engine(empty_postgres_url)))
+
+    async def listen(began: Callable[[], None]) -> None:
+        connection = await asyncpg.connect(empty_postgres_url)
+        await connection.add_listener(CHANNEL, ear.hear)
+        began()
+        await asyncio.to_thread(asyncio.run, program())
+        assert await ear.next() == ""
+        await connection.close()
+
+    asyncio.run(prepare())
+    asyncio.run(listen(lambda: None))
+
+
+async def test_a_disposed_engine_holds_no_connection(
+    engine: AsyncEngine, ear: Ear, connection: asyncpg.Connection, empty_postgres_url: str
+) -> None:
+    await commit_one(session_factory(engine))
+    await ear.next()
+    await engine.dispose()
+    await connection.close()
+    name = make_url(empty_postgres_url).database
+    admin = await asyncpg.connect(empty_postgres_url, database="postgres")
+    for old, new in ((name, f"{name}_"), (f"{name}_", name)):  # refused while anybody is connected
+        await admin.execute(f'ALTER DATABASE "{old}" RENAME TO "{new}"')
+    await admin.close()
+
+
+# --- the relay's ear --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def listener(engine: AsyncEngine) -> AsyncIterator[tuple[Listener, asyncio.Queue[None]]]:
+    heard: asyncio.Queue[None] = asyncio.Queue()
+    listener = Listener(engine, CHANNEL, lambda _: heard.put_nowait(None))
+    task = asyncio.create_task(listener.run())
+    yield listener, heard
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def hears(heard: asyncio.Queue[None]) -> None:
+    async with asyncio.timeout(20):
+        await heard.get()
+
+
+async def test_a_listener_that_has_proven_itself_looks_at_once_and_then_hears(
+    listener: tuple[Listener, asyncio.Queue[None]], connection: asyncpg.Connection
+) -> None:
+    ear, heard = listener
+    await hears(heard)
+    assert ear.hears
+    await say(connection, "")
+    await hears(heard)
+
+
+async def test_a_listener_whose_connection_is_cut_listens_again_and_looks_for_what_it_missed(
+    listener: tuple[Listener, asyncio.Queue[None]],
+    connection: asyncpg.Connection,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, heard = listener
+    await hears(heard)
+    await connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND (query LIKE 'LISTEN%' OR query LIKE 'NOTIFY%') "
+        "AND pid <> pg_backend_pid()"
+    )
+    await hears(heard)
+    assert any(
+        "does not hear of commits and polls meanwhile" in record.getMessage() for record in caplog.records
+    )
+
+
+async def test_a_listener_to_whom_nothing_comes_back_says_that_it_is_deaf(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a pooler in transaction mode, where LISTEN is accepted and nothing is heard."""
+    monkeypatch.setattr("infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.01)
+    warned = asyncio.Event()
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "has no LISTEN" in record.getMessage():
+                warned.set()
+
+    class Deafened(Listener):
+        def _hear(self, *_: object) -> None:
+            """Hear nothing."""
+
+    notes = Notes()
+    logging.getLogger("outbox.relay").addHandler(notes)
+    task = asyncio.create_task(Deafened(engine, CHANNEL, lambda _: None).run())
+    async with asyncio.timeout(10):
+        await warned.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    logging.getLogger("outbox.relay").removeHandler(notes)
