@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from infrastructure.errors import BadContext
+from infrastructure.errors import BadContext, ProjectElsewhere
 
 if TYPE_CHECKING:
     from infrastructure.settings import Settings
@@ -21,11 +21,27 @@ def context_packages(settings: Settings) -> tuple[str, ...]:
     if settings.contexts is not None:
         return settings.contexts
     if find_spec(CONTEXTS_PACKAGE) is None:
+        _require_no_project_above()
         return ()
     home = import_module(CONTEXTS_PACKAGE)
     return tuple(
         sorted(f"{CONTEXTS_PACKAGE}.{found.name}" for found in iter_modules(home.__path__) if found.ispkg)
     )
+
+
+def project_folder() -> Path:
+    """Say where `contexts` lies, and `migrations` beside it: by default in this folder."""
+    spec = find_spec(CONTEXTS_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return Path.cwd()
+    return Path(next(iter(spec.submodule_search_locations))).resolve().parent
+
+
+def _require_no_project_above() -> None:
+    """Refuse to take a subfolder of an application for one without contexts."""
+    for folder in Path.cwd().parents:
+        if (folder / CONTEXTS_PACKAGE / "__init__.py").is_file():
+            raise ProjectElsewhere(folder)
 
 
 def context_folder(package: str) -> Path:

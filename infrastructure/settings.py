@@ -33,6 +33,15 @@ def _identifier(_: object, __: Attribute[str | None], schema: str | None) -> Non
         )
 
 
+def _channel(_: object, __: Attribute[str], channel: str) -> None:
+    if not _IDENTIFIER.fullmatch(channel) or len(channel) > _IDENTIFIER_LENGTH_MAX:
+        raise BadSetting(
+            "OUTBOX_CHANNEL",
+            f"is {channel!r}, which names no channel: write lower-case letters, digits and underscores, "
+            f"at most {_IDENTIFIER_LENGTH_MAX}, not beginning with a digit",
+        )
+
+
 def _packages(_: object, __: Attribute[tuple[str, ...] | None], contexts: tuple[str, ...] | None) -> None:
     for package in contexts or ():
         if not all(part.isidentifier() for part in package.split(".")):
@@ -52,6 +61,8 @@ class Settings:
     """The schema of the outbox's tables; without one they live where the search path points."""
     contexts: tuple[str, ...] | None = field(default=None, validator=_packages)
     """Packages of the bounded contexts; without them, every package under `contexts`."""
+    channel: str = field(default="outbox_channel", validator=_channel)
+    """Where commits are told of, and relays listen."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -60,6 +71,7 @@ class Settings:
             database_url=environ.get("DATABASE_URL", "").strip() or None,
             outbox_schema=environ.get("OUTBOX_SCHEMA", "").strip() or None,
             contexts=_comma_separated(environ.get("OUTBOX_CONTEXTS", "")),
+            channel=environ.get("OUTBOX_CHANNEL", "").strip() or "outbox_channel",
         )
 
     @property

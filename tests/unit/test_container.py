@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 from infrastructure.container import build_container
 from infrastructure.errors import BadContext
 from infrastructure.settings import Settings
+from kernel import MissingUpcaster
+from kernel.catalogue import isolated_definitions
 
 URL = "postgresql://localhost/shop"
 
@@ -43,6 +45,17 @@ def test_each_context_registers_what_it_has(package: Path) -> None:
 
 def test_a_context_without_wiring_registers_nothing(package: Path) -> None:
     assert build(package)[Settings].contexts == (package.name,)
+
+
+def test_an_event_without_a_way_from_its_older_version_stops_the_start(package: Path) -> None:
+    """K9: rather than the first handler that meets one stored long ago."""
+    (package / "wiring.py").write_text(
+        "from kernel import DomainEvent, event\n\n\n"
+        '@event("shop.opened", version=2)\nclass Opened(DomainEvent):\n    where: str\n\n\n'
+        "def register(container):\n    pass\n"
+    )
+    with isolated_definitions(), pytest.raises(MissingUpcaster, match="no way from version 1 to 2"):
+        build(package)
 
 
 def test_a_context_that_does_not_import_is_named(package: Path) -> None:

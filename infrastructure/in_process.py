@@ -1,0 +1,61 @@
+"""Handlers at once, in this process, for events that may be lost (K6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from infrastructure.container import scope
+from infrastructure.outbox.receipts import running
+from kernel.context import Delivery, current_headers, handling
+from kernel.handlers import get_handlers_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lagom import Container
+
+    from kernel.events import DomainEvent
+    from kernel.handlers import HandlerRegistration
+
+_log = logging.getLogger("outbox.in_process")
+
+
+class InProcessEventDispatcher:
+    """Runs each event's handlers concurrently, each in a scope of its own: no row, no receipt, no retry.
+
+    A handler that fails is logged and counted, and harms nobody else. Handlers of a queue are left out.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self.handled = 0
+        self.failed = 0
+
+    async def dispatch(self, events: Iterable[DomainEvent]) -> None:
+        """Run the handlers of all events and return when the last has ended; none without handlers is missed."""
+        runs = [
+            self._run(registration, event)
+            for event in events
+            for registration in get_handlers_for(type(event))
+            if registration.queue is None
+        ]
+        await asyncio.gather(*runs)
+
+    async def _run(self, registration: HandlerRegistration, event: DomainEvent) -> None:
+        # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
+        delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
+        handler: Any = registration.handler
+        try:
+            with running(None), handling(delivery):
+                async with asyncio.timeout(registration.timeout_seconds), scope(self._container) as inner:
+                    await inner[handler].handle(event)
+        except Exception:  # noqa: BLE001 - the one place that only logs: these events may be lost
+            self.failed += 1
+            _log.exception(
+                "handler failed; this dispatcher does not retry",
+                extra={"handler": registration.name, "event_id": str(event.event_id)},
+            )
+        else:
+            self.handled += 1

@@ -1,0 +1,186 @@
+"""Claiming: where a scan begins, how much it takes, and when there is reason for the next (R1, R4, R13)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.errors import InfrastructureError
+from infrastructure.relay.store import FIRST_HEAD
+
+if TYPE_CHECKING:
+    from infrastructure.relay.crew import Crew
+    from infrastructure.relay.line import Line
+    from infrastructure.relay.roster import Roster
+    from infrastructure.relay.store import Lease, Store
+
+# A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
+FRONT_SECONDS = 0.05
+# Where nothing can be cleaned up behind us, to begin at the front costs a look at all that was there. So with much
+# behind it a scan begins where the front was a moment ago; what commits later than that waits for the next poll.
+FRONT_POSITIONS_MAX = 20_000
+LATE_SECONDS = 1.0
+HEADS_MAX = 500
+TURN_MAX = 20
+# Most turns are a delivery or two, some are long: room for a few long ones.
+TURNS_SHARE = 4
+# Enough in hand to keep everybody busy for this long, and three times so while claims and marks are under way.
+BATCH_SECONDS = 0.05
+BATCHES_IN_HAND = 3
+
+
+class LeaseLost(InfrastructureError):
+    """Another relay has taken over, or may have: nothing in hand is ours any more."""
+
+
+@attrs.define(eq=False)
+class Claimer:
+    """Takes from the outbox what the crew has room for."""
+
+    store: Store
+    crew: Crew
+    roster: Roster
+    batch_max: int
+    concurrency: int
+    poll_interval_seconds: float
+    rate: float = 0.0
+    """Events per second, lately."""
+    events_due: bool = True
+    deliveries_due: bool = True
+    due_at: float | None = None
+    """When a delivery's time comes, on the loop's monotonic clock."""
+    suspects: bool = False
+    _suspects_after: tuple[str, str] = FIRST_HEAD
+    _poll_at: float = 0.0
+    _counted: int = 0
+    _counted_at: float = attrs.field(factory=time.monotonic)
+    _deep: int | None = None
+    _front_at: float = 0.0
+    _front: int = 0
+    _front_next: int = 0
+    _lowest: int = 0
+    _moments: deque[tuple[float, int]] = attrs.Factory(deque)
+    _after: tuple[str, str] = FIRST_HEAD
+
+    @property
+    def batch(self) -> int:
+        """How many to claim at once."""
+        return min(self.batch_max, max(self.concurrency, int(self.rate * BATCH_SECONDS)))
+
+    @property
+    def room(self) -> int:
+        """How many more may be in hand."""
+        in_hand_max = max(BATCHES_IN_HAND * self.batch, 2 * self.concurrency)
+        return min(self.batch_max, in_hand_max - self.crew.in_hand)
+
+    def note_done(self, events: int) -> None:
+        """Measure how fast the crew is, so that neither it nor another relay waits for what is in hand here."""
+        self._counted += events
+        elapsed = time.monotonic() - self._counted_at
+        if elapsed > BATCH_SECONDS:
+            self.rate += (self._counted / elapsed - self.rate) / 2
+            self._counted, self._counted_at = 0, time.monotonic()
+
+    def look_everywhere(self) -> None:
+        """Take every reason there may be for a claim."""
+        self.events_due = self.deliveries_due = True
+        self._poll_at = time.monotonic() + self.poll_interval_seconds
+        self.due_at = None  # the scan that begins now finds the next
+
+    def next_look_in_seconds(self) -> float:
+        """Return how long there is no reason to look everywhere by itself: a poll, or a delivery's time."""
+        at = self._poll_at if self.due_at is None else min(self._poll_at, self.due_at)
+        return max(0.0, at - time.monotonic())
+
+    async def raise_front(self, line: Line) -> float | None:
+        """Begin later scans at the lowest open position of the last full scan but one.
+
+        Not of the last: what a transaction of a few seconds commits below it would wait for the next. Return
+        how old the lowest is.
+        """
+        self._front, (lowest, age_seconds) = self._front_next, await self.store.lowest_open(line)
+        if lowest is not None:
+            self._front_next = lowest
+        self._lowest = self._front
+        return age_seconds
+
+    async def claim_events(self, line: Line, lease: Lease) -> int:
+        """Claim events once; `events_due` stays true while there may be more."""
+        begin = self._begin()
+        limit = min(self.batch, self.room)
+        claim = self.crew.begin_claim()
+        rows, scan = await self.store.claim_events(
+            line, lease, begin=begin, lowest=min(begin, self._lowest), limit=limit
+        )
+        if not scan.held:
+            raise LeaseLost("the relay's lease has run out")
+        if scan.lowest is not None:
+            self._lowest = scan.lowest
+            self._remember(scan.lowest)
+        if scan.revision != self.roster.revision:
+            self.roster.subscribe(*await self.store.subscriptions(line))
+            self.deliveries_due = True  # one that was held may go on
+        self._go_on(scan.last if scan.more else None)
+        self.crew.take_events(rows, claim)
+        return len(rows)
+
+    def _begin(self) -> int:
+        now = time.monotonic()
+        if self._deep is None or now - self._front_at > FRONT_SECONDS:
+            self._front_at = now
+            return self._late_front(now)
+        return self._deep
+
+    def _late_front(self, now: float) -> int:
+        """Return where a scan begins that is to find what has committed late."""
+        while len(self._moments) > 1 and now - self._moments[1][0] > LATE_SECONDS:
+            self._moments.popleft()
+        if not self._moments or self._lowest - self._front < FRONT_POSITIONS_MAX:
+            return self._front
+        at, lowest = self._moments[0]
+        return max(self._front, lowest) if now - at > LATE_SECONDS else self._front
+
+    def _remember(self, lowest: int) -> None:
+        now = time.monotonic()
+        if not self._moments or now - self._moments[-1][0] > LATE_SECONDS / 4:
+            self._moments.append((now, lowest))
+
+    def _go_on(self, last: int | None) -> None:
+        self._deep = None if last is None else max(last + 1, self._deep or 0)
+        self.events_due = last is not None
+
+    async def claim_deliveries(self, line: Line, lease: Lease, *, suspects: bool = False) -> int:
+        """Claim deliveries whose turn it is; `deliveries_due` stays true until all heads were looked at."""
+        abilities = [each for each in self.roster.abilities() if self.crew.room_for(each.handler) > 0]
+        rows, scan = await self.store.claim_deliveries(
+            line,
+            lease,
+            abilities,
+            after=self._suspects_after if suspects else self._after,
+            heads_max=HEADS_MAX,
+            turns_max=max(1, self.room // TURNS_SHARE),
+            turn_max=TURN_MAX,
+            suspects=suspects,
+        )
+        if not scan.held:
+            raise LeaseLost("the relay's lease has run out")
+        if not suspects:
+            if scan.suspects:
+                self.suspects, self._suspects_after = True, self._after
+            self._hop_on(scan.last if scan.seen >= HEADS_MAX else None)
+            self._note_due(scan.next_in_seconds)
+        self.crew.take_deliveries(rows)
+        return len(rows)
+
+    def _hop_on(self, last: tuple[str, str] | None) -> None:
+        self._after = last or FIRST_HEAD
+        self.deliveries_due = last is not None
+
+    def _note_due(self, seconds: float | None) -> None:
+        if seconds is None:
+            return
+        at = time.monotonic() + float(seconds)
+        self.due_at = at if self.due_at is None else min(self.due_at, at)

@@ -1,0 +1,121 @@
+"""The lease's keeper: renews it outside the handlers' event loop, and ends a process whose loop stands still (R3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from infrastructure.connections import TROUBLE
+from infrastructure.relay.line import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.relay.store import Lease, Store
+
+_log = logging.getLogger("outbox.relay")
+
+RENEWALS_PER_LEASE = 3
+EXIT_STANDSTILL = 70
+_STEP_SECONDS_MAX = 0.5
+
+
+class LeaseKeeper:
+    """A thread with a connection of its own.
+
+    A handler that blocks the loop for a while costs nobody the lease. One that blocks it for longer than it may
+    run at all costs the process: nothing else can end it, and its work must move.
+    """
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        store: Store,
+        *,
+        lease_seconds: float,
+        lease: Callable[[], Lease],
+        patience_seconds: Callable[[], float],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._lease_seconds = lease_seconds
+        self._lease = lease
+        self._patience_seconds = patience_seconds
+        self._on_lost = on_lost
+        self._watched = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._looked_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outbox-lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew, and to watch the loop."""
+        self._beating = self._loop.create_task(self._beat(), name="outbox-heartbeat")
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Renew no more."""
+        self._stop.set()
+        await asyncio.to_thread(self._thread.join)
+        self._beating.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            self._moved_at = time.monotonic()
+            await asyncio.sleep(_STEP_SECONDS_MAX / 5)
+
+    def _run(self) -> None:
+        asyncio.run(self._keep())
+
+    async def _keep(self) -> None:
+        every = self._lease_seconds / RENEWALS_PER_LEASE
+        line = Line(self._engine, deadline_seconds=max(every, 1.0))
+        due = time.monotonic() + every
+        try:
+            while not self._stop.is_set():
+                await asyncio.sleep(min(_STEP_SECONDS_MAX, every / 2))
+                self._check_standstill()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + every
+                    await self._renew(line)
+        finally:
+            await line.close()
+
+    async def _renew(self, line: Line) -> None:
+        lease = self._lease()
+        try:
+            held = await self._store.renew(line, lease, self._lease_seconds)
+        except TROUBLE as error:
+            _log.warning("the lease could not be renewed: %s", error)
+            return
+        if not held and lease == self._lease() and not self._stop.is_set():
+            self._loop.call_soon_threadsafe(self._on_lost)
+
+    def _check_standstill(self) -> None:
+        patience = self._patience_seconds()
+        now = time.monotonic()
+        if now - self._looked_at > patience / 2:
+            # This thread did not run either: the process was stopped, or its machine was.
+            self._moved_at = now
+        self._looked_at = now
+        stood = now - self._moved_at
+        if stood <= patience:
+            return
+        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the interpreter's only way to ask
+        where = "".join(traceback.format_stack(frame)) if frame else "unknown"
+        _log.critical(
+            "the event loop has not moved for %.0f s, so this process ends and others take over; it stands at:\n%s",
+            stood,
+            where,
+        )
+        logging.shutdown()
+        os._exit(EXIT_STANDSTILL)

@@ -1,0 +1,118 @@
+"""A database connection of the relay's own: opened when needed, dropped when broken, each call with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from infrastructure.connections import connect
+from infrastructure.database.explain import explain
+from infrastructure.errors import DatabaseUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+CALL_SECONDS_MAX = 10.0
+
+# A relay that is stopped between two statements, or whose machine is gone without a word, would hold its rows'
+# locks for as long, and with them whoever is to take over from it.
+_BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'"
+R = TypeVar("R", bound=asyncpg.Record)
+# A statement and its arguments, or what makes them of the rows of the steps before.
+Step = tuple[str, "tuple[Any, ...] | Callable[[list[list[asyncpg.Record]]], tuple[Any, ...]]"]
+
+
+class Line:
+    """One asyncpg connection, made as the engine makes its own.
+
+    Not the engine's pool: a busy application must not starve the relay, nor a relay the application. Not
+    SQLAlchemy Core either: claims and marks are the hot path (`outbox bench relay` shows what it costs).
+    """
+
+    def __init__(self, engine: AsyncEngine, *, deadline_seconds: float = CALL_SECONDS_MAX) -> None:
+        self._engine = engine
+        self._deadline_seconds = deadline_seconds
+        self._connection: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last call was answered."""
+        return self._connection is not None and not self._connection.is_closed()
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement and return its rows."""
+        return await self.fetch_as(asyncpg.Record, statement, *arguments)
+
+    async def fetch_as(self, record_class: type[R], statement: str, *arguments: Any) -> list[R]:
+        """Run one statement and return its rows as records of a class."""
+        async with self._turn, self._ready() as connection:
+            return await connection.fetch(
+                statement, *arguments, timeout=self._deadline_seconds, record_class=record_class
+            )
+
+    async def transact(self, steps: Sequence[Step]) -> list[list[asyncpg.Record]]:
+        """Run statements in one transaction and return the rows of each."""
+        rows: list[list[asyncpg.Record]] = []
+        seconds = self._deadline_seconds
+        async with self._turn, self._ready() as connection:
+            # Not asyncpg's own block: its rollback has no deadline, and a peer that is gone answers none.
+            await connection.execute(_BEGIN, timeout=seconds)
+            try:
+                for statement, arguments in steps:
+                    given = arguments(rows) if callable(arguments) else arguments
+                    rows.append(await connection.fetch(statement, *given, timeout=seconds))
+                await connection.execute("COMMIT", timeout=seconds)
+            except asyncpg.PostgresError:
+                if not connection.is_closed():
+                    await connection.execute("ROLLBACK", timeout=seconds)
+                raise
+        return rows
+
+    async def close(self) -> None:
+        """Hang up."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await connection.close(timeout=1.0)
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                connection.terminate()
+
+    @asynccontextmanager
+    async def _ready(self) -> AsyncIterator[asyncpg.Connection]:
+        """Lend the connection; one that has failed in any way but an answer of the server is never used again."""
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            connection = self._connection = await connect(self._engine.sync_engine)
+        try:
+            yield connection
+        except asyncpg.PostgresError as error:
+            if connection.is_closed() or isinstance(error, asyncpg.PostgresConnectionError):
+                self._drop()
+            raise self._told(error) from error
+        except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+            self._drop()
+            raise self._told(error) from error
+        except BaseException:
+            self._drop()  # cancelled in the middle of a call
+            raise
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, TimeoutError):
+            return DatabaseUnreachable(
+                f"the database did not answer within {self._deadline_seconds:g} s: look at its load and its locks"
+            )
+        if isinstance(error, asyncpg.InternalClientError):
+            # The driver's word for a connection that was cut between two of its calls.
+            return DatabaseUnreachable(f"the connection broke in the middle of a call: {error}")
+        return explain(error, self._engine.url) or error

@@ -1,0 +1,97 @@
+"""The listener: hears of commits at once, and proves by round trips that it hears (R10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from infrastructure.connections import TROUBLE, connect
+from infrastructure.errors import InfrastructureError
+from kernel.retry import EXPONENTIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import asyncpg
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+_log = logging.getLogger("outbox.relay")
+
+PROBE = "probe:"
+# What is said of a commit is empty; an operator who mends says that there is more to look at than new events.
+EVERYTHING = "deliveries"
+PROBE_EVERY_SECONDS = 5.0
+ANSWER_SECONDS_MAX = 2.0
+
+
+class Deaf(InfrastructureError):
+    """What we say on the channel does not come back to us."""
+
+
+class Listener:
+    """Listens on a connection that does nothing else; while it is deaf, the relay polls."""
+
+    def __init__(self, engine: AsyncEngine, channel: str, on_heard: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._channel = channel
+        self._on_heard = on_heard
+        self._me = PROBE + uuid4().hex
+        self._answered = asyncio.Event()
+        self.hears = False
+
+    async def run(self) -> None:
+        """Listen until cancelled, through every loss of the connection."""
+        failures = 0
+        while True:
+            try:
+                await self._listen()
+            except TROUBLE as error:
+                failures = 1 if self.hears else failures + 1
+                self.hears = False
+                level = logging.WARNING if failures == 1 else logging.DEBUG
+                _log.log(level, "the relay does not hear of commits and polls meanwhile: %s", error)
+            await asyncio.sleep(EXPONENTIAL.delay_after(max(1, min(failures, 4))) or 0)
+
+    async def _listen(self) -> None:
+        connection = await connect(self._engine.sync_engine)
+        try:
+            gone = asyncio.Event()
+            connection.add_termination_listener(lambda _: gone.set())
+            await connection.add_listener(self._channel, self._hear)
+            while True:
+                await self._prove(connection)
+                if not self.hears:
+                    self.hears = True
+                    self._on_heard(EVERYTHING)  # that was committed meanwhile
+                if await _happens(gone, PROBE_EVERY_SECONDS):
+                    raise Deaf("the server closed the listening connection")
+        finally:
+            connection.terminate()
+
+    async def _prove(self, connection: asyncpg.Connection) -> None:
+        self._answered.clear()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                await connection.execute(f"NOTIFY {self._channel}, '{self._me}'")
+                await self._answered.wait()
+        except TimeoutError:
+            raise Deaf(
+                f"nothing said on channel {self._channel!r} comes back (a pooler in transaction mode has no LISTEN: "
+                "point OUTBOX_LISTEN_URL at the server itself)"
+            ) from None
+
+    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        if payload == self._me:
+            self._answered.set()
+        elif not str(payload).startswith(PROBE):
+            self._on_heard(str(payload))
+
+
+async def _happens(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

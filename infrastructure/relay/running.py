@@ -1,0 +1,146 @@
+"""One run of one handler, and what it came to (R5, R6, R7, R8)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.outbox.receipts import AlreadyHandled, HandlerRun, RunOver, running
+from kernel.context import handling
+from kernel.errors import Reject, RetryAfter
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from infrastructure.relay.roster import Carried
+    from infrastructure.relay.work import ClaimedEvent
+
+_log = logging.getLogger("outbox.relay")
+
+ERROR_CHARACTERS_MAX = 2_000
+# A century: what a handler asks for must stay a time that the database can store.
+DELAY_SECONDS_MAX = 100 * 365.25 * 86_400
+
+
+class GivenBack(BaseException):
+    """The run was ended by the relay, not by itself: it is nobody's failure, and is to be run again."""
+
+
+@attrs.define(eq=False)
+class Run:
+    """A handler at work."""
+
+    carried: Carried
+    row: ClaimedEvent
+    attempts: int
+    receipt: HandlerRun
+    task: asyncio.Task[object]
+    started: float = attrs.field(factory=time.monotonic)
+    detached: bool = False
+    ended_for: str | None = None
+    """Why the relay cancelled it: timeout or stop."""
+    given_up: bool = False
+    """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
+
+    def end(self, reason: str) -> None:
+        """Cancel it."""
+        self.ended_for = reason
+        self.task.cancel()
+
+
+@attrs.frozen
+class Verdict:
+    """How a run ended: done, waiting for another attempt, or dead."""
+
+    status: str
+    attempts: int
+    delay_seconds: float = 0.0
+    error_message: str | None = None
+
+
+DONE = Verdict("done", 0)
+
+
+async def run_handler(run: Run) -> Verdict:
+    """Run a handler over its event to an end, whatever it does in its own coroutine."""
+    try:
+        with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
+            await run.carried.call(run.row.restored())
+    except AlreadyHandled:
+        return DONE
+    except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and harms only itself
+        return _ended(run, error)
+    finally:
+        # Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's.
+        while run.task.cancelling():
+            run.task.uncancel()
+    return DONE
+
+
+def give_up(run: Run) -> Verdict:
+    """Decide the outcome of a run that does not end even when it is cancelled."""
+    run.given_up = run.receipt.over = True
+    reason = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation")
+    return _failed(run, reason)
+
+
+def _ended(run: Run, error: BaseException) -> Verdict:
+    """Say what an exception means: the relay's own doing, the end of a success, or a failure."""
+    if run.receipt.committed:
+        return _succeeded_and_failed(run, error)
+    if run.ended_for == "stop" or (isinstance(error, RunOver) and not run.receipt.over):
+        raise GivenBack from error
+    if run.ended_for == "timeout":
+        error = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s")
+    return _failed(run, error)
+
+
+def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
+    _log.error(
+        "handler failed after its effect had committed, which counts as success",
+        extra=_about(run),
+        exc_info=error,
+    )
+    return Verdict("done", run.attempts, error_message=_told(error))
+
+
+def _failed(run: Run, error: BaseException) -> Verdict:
+    attempts = run.attempts + 1
+    delay = _delay(run, error, attempts)
+    about = {**_about(run), "attempts": attempts}
+    if delay is None:
+        _log.critical("handler is dead for this event: retry or skip it", extra=about, exc_info=error)
+        return Verdict("dead", attempts, 0.0, _told(error))
+    _log.warning("handler failed and is tried again", extra={**about, "delay_seconds": delay}, exc_info=error)
+    return Verdict("waiting", attempts, delay, _told(error))
+
+
+def _delay(run: Run, error: BaseException, attempts: int) -> float | None:
+    if isinstance(error, Reject):
+        return None
+    delay = run.carried.schedule.delay_after(attempts)
+    if delay is not None and isinstance(error, RetryAfter):
+        delay = error.seconds
+    return None if delay is None else min(float(delay), DELAY_SECONDS_MAX)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        words = str(error)
+    except Exception as broken:  # noqa: BLE001 - an error's words are the handler's code too
+        words = f"(its own text failed with {type(broken).__name__})"
+    # NUL is what a text column cannot hold, and a lone surrogate no encoding.
+    text = f"{type(error).__name__}: {words}".replace("\0", "\\0")
+    return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]
+
+
+def _about(run: Run) -> dict[str, object]:
+    return {
+        "handler": run.carried.name,
+        "event_id": str(run.row.event_id),
+        "event_type": run.row.event_type,
+        "position": run.row.position,
+    }

@@ -1,0 +1,307 @@
+"""The outbox as a relay sees it: each method one statement, fenced by the relay's lease."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID, uuid4
+
+import attrs
+
+from infrastructure.outbox.sql import claims, in_schema, leases, outcomes, subscriptions
+from infrastructure.relay.roster import Subscription
+from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from infrastructure.relay.line import Line, Step
+    from infrastructure.relay.roster import Ability, Carried
+    from infrastructure.relay.work import Outcome
+
+
+@attrs.frozen
+class Lease:
+    """What fences every write of a relay."""
+
+    relay: UUID = attrs.field(factory=uuid4)
+    epoch: int = 1
+
+    def next(self) -> Lease:
+        """Return the lease after this one was lost."""
+        return Lease(self.relay, self.epoch + 1)
+
+
+@attrs.frozen
+class EventScan:
+    """What a claim of events saw: whether the lease held, whether there may be more, where it ended."""
+
+    held: bool
+    more: bool
+    last: int | None
+    lowest: int | None
+    revision: int
+
+
+@attrs.frozen
+class DeliveryScan:
+    """What a claim of deliveries saw: `last` is where the next one hops on."""
+
+    held: bool
+    seen: int
+    last: tuple[str, str] | None
+    suspects: bool
+    next_in_seconds: float | None
+
+
+FIRST_HEAD = ("", "")
+# Of payloads as stored; few come near it, but a thousand of the largest would be a gigabyte.
+CLAIM_BYTES_MAX = 16 * 1024 * 1024
+
+
+@attrs.frozen
+class Store:
+    """Statements of one schema, sent over a relay's lines; `now` is for tests."""
+
+    schema: str | None = None
+    now: datetime | None = None
+
+    def _sql(self, statement: str) -> str:
+        return in_schema(statement, self.schema)
+
+    async def claim_events(
+        self, line: Line, lease: Lease, *, begin: int, lowest: int, limit: int
+    ) -> tuple[list[ClaimedEvent], EventScan]:
+        """Take pending events in order."""
+        *rows, report = await line.fetch_as(
+            ClaimedEvent,
+            self._sql(claims.CLAIM_EVENTS),
+            *(lease.relay, lease.epoch, begin, lowest, limit, self.now, CLAIM_BYTES_MAX),
+        )
+        rows.sort(key=_position)
+        return rows, EventScan(**json.loads(report["report"]))
+
+    async def claim_deliveries(
+        self,
+        line: Line,
+        lease: Lease,
+        abilities: Sequence[Ability],
+        *,
+        after: tuple[str, str],
+        heads_max: int,
+        turns_max: int,
+        turn_max: int,
+        suspects: bool = False,
+    ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
+        """Take deliveries whose turn it is, with those that follow them."""
+        *columns, former = _columns(abilities, 4)
+        if suspects:
+            turns_max = turn_max = 1
+        *rows, report = await line.fetch_as(
+            ClaimedDelivery,
+            self._sql(claims.CLAIM_DELIVERIES),
+            *(
+                lease.relay,
+                lease.epoch,
+                *columns,
+                *after,
+                heads_max,
+                turns_max,
+                turn_max,
+                suspects,
+                self.now,
+                former,
+            ),
+        )
+        rows.sort(key=_position)
+        found = json.loads(report["report"])
+        found["last"] = found["last"] and tuple(found["last"])
+        return rows, DeliveryScan(**found)
+
+    async def lowest_open(self, line: Line) -> tuple[int | None, float | None]:
+        """Return where a scan needs to begin, and for how many seconds that event has been there."""
+        rows = await line.fetch(self._sql(claims.LOWEST_OPEN), self.now)
+        return (rows[0]["position"], float(rows[0]["age_seconds"])) if rows else (None, None)
+
+    async def mark(
+        self,
+        line: Line,
+        lease: Lease,
+        delivered: Sequence[int],
+        left: Sequence[tuple[int, Sequence[Outcome]]],
+    ) -> None:
+        """Close events that all have handled, and let others go on as deliveries: all of them or none.
+
+        Of two events of an aggregate, one of each kind, a crash in between would run the first again, after the second.
+        """
+        steps: list[Step] = []
+        if delivered:
+            steps.append(
+                (self._sql(outcomes.MARK_DELIVERED), (lease.relay, lease.epoch, delivered, self.now))
+            )
+        if left:
+            positions, columns = [position for position, _ in left], _columns(_left(left), 9)
+            steps.append(
+                (
+                    self._sql(outcomes.LEAVE_FIRST_PASS),
+                    (lease.relay, lease.epoch, positions, *columns, self.now),
+                )
+            )
+        if len(steps) == 1:
+            [(statement, arguments)] = steps
+            await line.fetch(statement, *cast("tuple[Any, ...]", arguments))
+        else:
+            await line.transact(steps)
+
+    async def settle(self, line: Line, lease: Lease, settled: Sequence[tuple[ClaimedEvent, Outcome]]) -> int:
+        """Write how deliveries went, and what that makes of their events; return how many were still ours."""
+        positions = sorted({row.position for row, _ in settled})
+        columns = _columns(
+            [
+                (
+                    *(row.event_id, each.handler, each.status, each.attempts, each.on_dead),
+                    *(each.delay_seconds, each.error_message),
+                )
+                for row, each in settled
+            ],
+            7,
+        )
+        _, written, _ = await line.transact(
+            [
+                (self._sql(outcomes.LOCK_EVENTS), (positions,)),
+                (
+                    self._sql(outcomes.SETTLE_DELIVERIES),
+                    (lease.relay, lease.epoch, *columns, self.now),
+                ),
+                (self._sql(outcomes.CLOSE_EVENTS), (positions, self.now)),
+            ]
+        )
+        return len(written)
+
+    async def release_events(self, line: Line, lease: Lease, positions: Sequence[int]) -> None:
+        """Give events back."""
+        await line.fetch(self._sql(outcomes.RELEASE_EVENTS), lease.relay, lease.epoch, positions, self.now)
+
+    async def release_deliveries(self, line: Line, lease: Lease, keys: Sequence[tuple[UUID, str]]) -> None:
+        """Give deliveries back."""
+        await line.fetch(
+            self._sql(outcomes.RELEASE_DELIVERIES), lease.relay, lease.epoch, *_columns(keys, 2), self.now
+        )
+
+    async def register(self, line: Line, lease: Lease, seconds: float, who: Sequence[Any]) -> None:
+        """Begin to live."""
+        await line.fetch(self._sql(leases.REGISTER), lease.relay, lease.epoch, seconds, *who, self.now)
+
+    async def renew(self, line: Line, lease: Lease, seconds: float) -> bool:
+        """Live on; False if the lease has run out or was ended."""
+        return bool(await line.fetch(self._sql(leases.RENEW), lease.relay, lease.epoch, seconds, self.now))
+
+    async def resign(self, line: Line, lease: Lease) -> None:
+        """Live no longer, and hold nothing."""
+        step: Step = (self._sql(leases.RESIGN), (lease.relay, lease.epoch))
+        await line.transact([step, *self._give_back(lease.relay, lease.epoch)])
+
+    async def give_back(self, line: Line, lease: Lease) -> None:
+        """Hold nothing of what was claimed before this epoch."""
+        await line.transact(self._give_back(lease.relay, lease.epoch - 1))
+
+    def _give_back(self, relay: UUID, epoch: int) -> list[Step]:
+        return [
+            (self._sql(leases.GIVE_BACK_EVENTS), (relay, epoch, self.now)),
+            (self._sql(leases.GIVE_BACK_DELIVERIES), (relay, epoch, self.now)),
+        ]
+
+    async def any_expired(self, line: Line) -> bool:
+        """Whether a lease has run out."""
+        [row] = await line.fetch(self._sql(leases.ANY_EXPIRED), self.now)
+        return bool(row["found"])
+
+    async def take_over(self, line: Line) -> tuple[int, list[Any]]:
+        """End leases that ran out, and free what nobody living holds; return how many events, and deliveries."""
+        _, events, deliveries, _, _ = await line.transact(
+            [
+                (self._sql(leases.EXPIRE), (self.now,)),
+                (self._sql(leases.TAKE_OVER_EVENTS), (self.now,)),
+                (self._sql(leases.TAKE_OVER_DELIVERIES), (self.now,)),
+                (self._sql(outcomes.LOCK_EVENTS), lambda rows: (_dead(rows[2]),)),
+                (self._sql(outcomes.CLOSE_EVENTS), lambda rows: (_dead(rows[2]), self.now)),
+            ]
+        )
+        return len(events), deliveries
+
+    async def subscribe(self, line: Line, carried: Iterable[Carried]) -> None:
+        """Say what this relay carries, and take over what it had under former names."""
+        every = list(carried)
+        rows = [(each.name, "handler", json.dumps(each.patterns), each.ordered) for each in every]
+        # In one transaction: whoever claims meanwhile must not find both of a handler's names due.
+        step: Step = (self._sql(subscriptions.SUBSCRIBE), (*_columns(rows, 4), self.now))
+        await line.transact([step, *self._renaming(every)])
+
+    async def rename(self, line: Line, carried: Iterable[Carried]) -> None:
+        """Move deliveries and receipts from former names; again and again, as long as old relays may run."""
+        if steps := self._renaming(carried):
+            await line.transact(steps)
+
+    def _renaming(self, carried: Iterable[Carried]) -> list[Step]:
+        renamed = [
+            (each.name, each.registration.renamed_from)
+            for each in carried
+            if each.registration.renamed_from is not None
+        ]
+        if not renamed:
+            return []
+        names, former = _columns(renamed, 2)
+        return [
+            (self._sql(subscriptions.RETIRE), (former, self.now)),
+            (self._sql(subscriptions.RENAME_DELIVERIES), (names, former)),
+            (self._sql(subscriptions.RENAME_RECEIPTS), (names, former)),
+            (self._sql(subscriptions.DROP_FORMER_RECEIPTS), (names, former)),
+            (self._sql(subscriptions.DROP_FORMER_DELIVERIES), (names, former)),
+            (self._sql(outcomes.LOCK_EVENTS), lambda rows: (_positions(rows[-1]),)),
+            (self._sql(outcomes.CLOSE_EVENTS), lambda rows: (_positions(rows[-2]), self.now)),
+        ]
+
+    async def subscriptions(self, line: Line) -> tuple[list[Subscription], int]:
+        """Return all subscriptions and their revision."""
+        rows = await line.fetch(self._sql(subscriptions.SUBSCRIPTIONS))
+        found = [
+            Subscription(
+                row["name"],
+                row["kind"],
+                tuple(row["patterns"]),
+                row["ordered"],
+                row["paused"],
+                row["retired"],
+            )
+            for row in rows
+        ]
+        return found, rows[0]["revision"] if rows else 0
+
+
+def _position(row: ClaimedEvent) -> int:
+    return row.position
+
+
+def _left(left: Sequence[tuple[int, Sequence[Outcome]]]) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *(position, each.handler, each.order_key, each.status, each.attempts, each.takeovers),
+            *(each.on_dead, each.delay_seconds, each.error_message),
+        )
+        for position, outcomes_ in left
+        for each in outcomes_
+    ]
+
+
+def _positions(rows: Sequence[Any]) -> list[int]:
+    return sorted({row["position"] for row in rows})
+
+
+def _dead(rows: Sequence[Any]) -> list[int]:
+    return sorted({row["position"] for row in rows if row["status"] == "dead"})
+
+
+def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Turn rows into the arrays that `unnest` takes."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -1,0 +1,5 @@
+"""What a running process tells of itself."""
+
+from infrastructure.telemetry.logs import LOG_LEVEL_VARIABLE, set_up_logs
+
+__all__ = ["LOG_LEVEL_VARIABLE", "set_up_logs"]

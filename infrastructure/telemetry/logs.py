@@ -1,0 +1,92 @@
+"""Structured logs: JSON lines for programs, readable lines at a terminal, both with all that `extra=` gave (O4)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from infrastructure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOG_LEVEL_VARIABLE = "OUTBOX_LOG_LEVEL"
+# Who tells at INFO what nobody asked.
+_TALKATIVE = ("alembic",)
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# What every record has; the rest came with `extra=`.
+_OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
+
+
+def set_up_logs(
+    *, as_json: bool | None = None, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Send this process's logs to `stream` (standard error); as JSON unless that is a terminal."""
+    stream = stream or sys.stderr
+    if as_json is None:
+        as_json = not stream.isatty()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if as_json else ReadableLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(_level(environ))
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _level(environ: Mapping[str, str]) -> str:
+    level = environ.get(LOG_LEVEL_VARIABLE, "").strip().upper() or "INFO"
+    if level not in _LEVELS:
+        raise BadSetting(LOG_LEVEL_VARIABLE, f"is {level!r}: give one of {', '.join(_LEVELS)}")
+    return level
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the record in one line, whatever is in it."""
+        line = {
+            "time": _moment(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name if name not in _TAKEN else f"{name}_": value for name, value in extras(record).items()},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class ReadableLines(logging.Formatter):
+    """Time, level, sentence, then what belongs to it as name=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the record for a person."""
+        told = "  ".join(f"{name}={_plain(value)}" for name, value in extras(record).items())
+        head = f"{_moment(record).astimezone():%H:%M:%S}  {record.levelname:<8}  {record.getMessage()}"
+        line = f"{head}  {told}".rstrip()
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+_TAKEN = {"time", "level", "logger", "message", "exception"}
+
+
+def extras(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what `extra=` gave."""
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _moment(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(character.isspace() for character in text) else text

@@ -1,0 +1,150 @@
+"""Handlers at once, for events that may be lost (K6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import ClassVar
+from uuid import uuid4
+
+import pytest
+from lagom import Container
+
+from contexts.profiles.events import ProfileCreated
+from infrastructure.in_process import InProcessEventDispatcher
+from kernel import DomainEvent, EventDispatcher, event, handles
+from kernel.context import current_delivery, current_headers
+from kernel.testing import isolated_definitions
+
+
+class Note:
+    """What a container makes for a handler."""
+
+    lines: ClassVar[list[tuple[str, DomainEvent]]] = []
+
+
+async def test_all_handlers_of_all_events_run_each_made_by_the_container() -> None:
+    with isolated_definitions():
+        heard = Note.lines
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="one")
+        class One:
+            def __init__(self, note: Note) -> None:
+                self.note = note
+
+            async def handle(self, event: Rang) -> None:
+                self.note.lines.append(("one", event))
+
+        @handles(Rang, name="two")
+        class Two:
+            async def handle(self, event: Rang) -> None:
+                heard.append(("two", event))
+
+        rang = [Rang(), Rang()]
+        dispatcher: EventDispatcher = InProcessEventDispatcher(Container())
+        await dispatcher.dispatch(rang)
+        assert sorted(name for name, _ in heard) == ["one", "one", "two", "two"]
+        assert {event for _, event in heard} == set(rang)
+
+
+async def test_handlers_run_concurrently() -> None:
+    with isolated_definitions():
+        both = asyncio.Barrier(2)
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="meets")
+        class Meets:
+            async def handle(self, event: Rang) -> None:
+                await both.wait()
+
+        dispatcher = InProcessEventDispatcher(Container())
+        async with asyncio.timeout(5):
+            await dispatcher.dispatch([Rang(), Rang()])
+        assert dispatcher.handled == 2
+
+
+async def test_a_failing_handler_is_logged_and_counted_and_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with isolated_definitions():
+        heard = []
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="fails")
+        class Fails:
+            async def handle(self, event: Rang) -> None:
+                raise ValueError("no")
+
+        @handles(Rang, name="works")
+        class Works:
+            async def handle(self, event: Rang) -> None:
+                heard.append(event)
+
+        dispatcher = InProcessEventDispatcher(Container())
+        with caplog.at_level(logging.ERROR):
+            await dispatcher.dispatch([Rang()])
+        assert (dispatcher.handled, dispatcher.failed, len(heard)) == (1, 1, 1)
+        assert [record.__dict__["handler"] for record in caplog.records] == ["fails"]
+
+
+async def test_an_event_that_nobody_handles_is_ignored() -> None:
+    await InProcessEventDispatcher(Container()).dispatch([ProfileCreated(uuid4(), uuid4())][:0])
+    with isolated_definitions():
+
+        @event
+        class Unheard(DomainEvent):
+            pass
+
+        dispatcher = InProcessEventDispatcher(Container())
+        await dispatcher.dispatch([Unheard()])
+        assert (dispatcher.handled, dispatcher.failed) == (0, 0)
+
+
+async def test_what_a_handler_commits_is_caused_by_the_event() -> None:
+    with isolated_definitions():
+        seen: dict[str, object] = {}
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="looks")
+        class Looks:
+            async def handle(self, event: Rang) -> None:
+                seen.update(current_headers(), attempt=current_delivery().attempt, event=event.event_id)
+
+        rang = Rang()
+        await InProcessEventDispatcher(Container()).dispatch([rang])
+        assert seen == {
+            "causation_id": str(rang.event_id),
+            "correlation_id": str(rang.event_id),
+            "attempt": 1,
+            "event": rang.event_id,
+        }
+
+
+async def test_one_that_hangs_ends_at_its_timeout() -> None:
+    with isolated_definitions():
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="hangs", timeout=0.01)
+        class Hangs:
+            async def handle(self, event: Rang) -> None:
+                await asyncio.Event().wait()
+
+        dispatcher = InProcessEventDispatcher(Container())
+        await dispatcher.dispatch([Rang()])
+        assert dispatcher.failed == 1

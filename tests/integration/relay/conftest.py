@@ -1,0 +1,27 @@
+"""A stage per test, in one database per run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from tests import bank as banks
+from tests import relaying, servers
+
+
+@pytest.fixture(scope="session")
+def bank_url(postgres_server: servers.Server) -> Iterator[str]:
+    with banks.fresh_bank(postgres_server) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def stage(bank_url: str) -> AsyncIterator[relaying.Stage]:
+    engine, witness = banks.engine_of(bank_url), await relaying.connected(bank_url)
+    stage = await relaying.Stage.on(engine, witness)
+    yield stage
+    await stage.close()
+    await witness.close()
+    await engine.dispose()

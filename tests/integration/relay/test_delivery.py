@@ -1,0 +1,284 @@
+"""Events reach their handlers, in order, each handler for itself (R2, R4, R5)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from infrastructure.relay.line import Line
+from infrastructure.relay.store import Store
+from kernel import current_delivery
+from kernel.context import Delivery
+from tests.domain import Announced, Noted, Paid
+from tests.relaying import Recorder, Stage, handler
+
+
+async def test_an_event_is_delivered_once_and_marked(stage: Stage) -> None:
+    """R1, R2."""
+    seen = Recorder()
+    await stage.put("a", of=uuid4())
+    await stage.drain(handler("h", seen))
+    await stage.drain(handler("h", seen))
+    row = await stage.event("a")
+    assert seen.seen == ["a"]
+    assert (row["status"], row["retry_count"], row["error_message"], row["lease_relay"]) == (
+        *("delivered", 0),
+        *(None, None),
+    )
+    assert row["processed_at"] == stage.at(0)
+
+
+async def test_an_event_that_all_have_handled_at_once_writes_no_row_but_its_own(stage: Stage) -> None:
+    """R2."""
+    await stage.put("a", "b")
+    await stage.drain(handler("h", Recorder()), handler("i", Recorder()))
+    assert await stage.deliveries() == {}
+    assert await stage.receipts() == []
+
+
+async def test_an_event_for_which_nothing_is_due_is_delivered(stage: Stage) -> None:
+    """R2."""
+    await stage.put("a", event_type="nobody.cares")
+    await stage.drain(handler("h", Recorder()))
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_events_of_an_aggregate_are_handled_in_their_order(stage: Stage) -> None:
+    """R4."""
+    seen, wallet, other = Recorder(), uuid4(), uuid4()
+    for n in range(20):
+        await stage.put(f"w{n}", of=wallet)
+        await stage.put(f"o{n}", of=other)
+    await stage.drain(handler("h", seen), batch_size_max=7, concurrency=3)
+    for letter in "wo":
+        assert [what for what in seen.seen if what[0] == letter] == [f"{letter}{n}" for n in range(20)]
+
+
+async def test_events_of_no_aggregate_are_delivered_and_wait_for_nobody(stage: Stage) -> None:
+    """R2, R4: one that fails holds back nothing."""
+    seen = Recorder().fail("a")
+    await stage.put("a", "b")
+    await stage.drain(handler("h", seen))
+    assert await stage.events() == {"a": "open", "b": "delivered"}
+
+
+async def test_emitted_events_are_ordered_by_position_within_what_they_are_about(stage: Stage) -> None:
+    """K4, R4: they have no number, and one that fails holds back the later ones."""
+    seen, wallet = Recorder().fail("a"), uuid4()
+    await stage.put("a", "b", of=wallet, numbered=False)
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["a"]
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a", "a", "b"]
+
+
+async def test_each_event_goes_to_those_who_handle_its_type(stage: Stage) -> None:
+    """R2, K5."""
+    noted, both = Recorder(), Recorder()
+    await stage.put("a")
+    await stage.put("b", event_type="bank.announced")
+    await stage.drain(handler("noted", noted, Noted), handler("both", both, Noted, Announced))
+    assert noted.seen == ["a"]
+    assert sorted(both.seen) == ["a", "b"]
+
+
+async def test_a_failing_handler_leaves_the_others_alone(stage: Stage) -> None:
+    """R5: only what has not succeeded runs again."""
+    good, bad, wallet = Recorder(), Recorder().fail("a"), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.drain(handler("good", good), handler("bad", bad))
+    assert good.seen == ["a", "b"]
+    assert bad.seen == ["a"]
+    assert await stage.deliveries() == {("a", "bad"): "waiting", ("b", "bad"): "waiting"}
+    await stage.drain(handler("good", good), handler("bad", bad), at=10)
+    assert good.seen == ["a", "b"]
+    assert bad.seen == ["a", "a", "b"]
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+async def test_a_failing_aggregate_leaves_the_others_alone(stage: Stage) -> None:
+    """R4."""
+    seen = Recorder().fail("a1")
+    await stage.put("a1", "a2", of=uuid4())
+    await stage.put("b1", "b2", of=uuid4())
+    await stage.drain(handler("h", seen))
+    assert sorted(seen.seen) == ["a1", "b1", "b2"]
+
+
+async def test_an_unordered_handler_passes_over_what_failed(stage: Stage) -> None:
+    """K5, R4."""
+    seen, wallet = Recorder().fail("a"), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.drain(handler("h", seen, ordered=False))
+    assert seen.seen == ["a", "b"]
+    await stage.put("c", of=wallet)
+    await stage.drain(handler("h", seen, ordered=False))
+    assert seen.seen == ["a", "b", "c"]
+    await stage.drain(handler("h", seen, ordered=False), at=10)
+    assert seen.seen == ["a", "b", "c", "a"]
+
+
+async def test_later_events_wait_behind_a_retry_whoever_claims_them(stage: Stage) -> None:
+    """R4: across relays, and across claims of one."""
+    seen, wallet = Recorder().fail("a"), uuid4()
+    await stage.put("a", of=wallet)
+    await stage.drain(handler("h", seen))
+    await stage.put("b", of=wallet)
+    relay = stage.relay(handler("h", seen))
+    await relay.run_once()
+    await stage.put("c", of=wallet)
+    await relay.run_once()
+    assert seen.seen == ["a"]
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a", "a", "b", "c"]
+
+
+async def test_what_one_relay_holds_no_other_overtakes(stage: Stage) -> None:
+    """R1, R4."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.put("a", of=wallet)
+    await stage.claimer_that_vanishes()
+    await stage.put("b", of=wallet)
+    await stage.put("c", of=uuid4())
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["c"]
+
+
+async def test_an_event_that_is_not_due_yet_holds_back_those_after_it(stage: Stage) -> None:
+    """R4."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.witness.execute(
+        "UPDATE outbox_events SET available_at = $1 WHERE payload->>'what' = 'a'", stage.at(5)
+    )
+    await stage.drain(handler("h", seen))
+    assert seen.seen == []
+    await stage.drain(handler("h", seen), at=6)
+    assert seen.seen == ["a", "b"]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+async def test_what_commits_late_is_not_overtaken_by_what_was_recorded_after_it(
+    stage: Stage, numbered: bool
+) -> None:
+    """R4: a transaction that took its position long ago, when the scan begins beyond it already."""
+    seen, wallet = Recorder(), uuid4()
+    async with stage.engine.connect() as connection:
+        slow = (await connection.get_raw_connection()).driver_connection
+        assert slow is not None
+        transaction = slow.transaction()
+        await transaction.start()
+        await stage.put("late", of=wallet, numbered=numbered, by=slow)
+        relay = stage.relay(handler("h", seen))
+        await stage.put("other")
+        await relay.run_once()
+        await stage.put("open")
+        await stage.witness.execute(
+            "UPDATE outbox_events SET available_at = 'infinity' WHERE payload->>'what' = 'open'"
+        )
+        for _ in range(3):
+            await relay._claimer.raise_front(relay._lines["control"])  # noqa: SLF001 - a poll passes
+        await transaction.commit()
+    await stage.put("next", of=wallet, numbered=numbered)
+    await relay.run_until_idle()
+    assert seen.seen in (["other"], ["other", "late", "next"])
+    for _ in range(3):
+        await relay._claimer.raise_front(relay._lines["control"])  # noqa: SLF001
+    await relay.run_until_idle()
+    assert seen.seen == ["other", "late", "next"]
+
+
+async def test_a_handler_reads_what_it_serves(stage: Stage) -> None:
+    """K5: position, headers, attempt."""
+    found: list[Delivery] = []
+
+    async def act(event: Noted) -> None:
+        found.append(current_delivery())
+        if len(found) == 1:
+            raise ValueError("once more")
+
+    await stage.put("a", headers={"user_id": "ada"})
+    await stage.drain(handler("h", act))
+    await stage.drain(handler("h", act), at=10)
+    row = await stage.event("a")
+    assert [(each.event_id, each.position, each.attempt) for each in found] == [
+        (row["event_id"], row["position"], 1),
+        (row["event_id"], row["position"], 2),
+    ]
+    assert found[0].headers == {"user_id": "ada"}
+
+
+async def test_a_handler_gets_the_event_with_its_aggregate(stage: Stage) -> None:
+    """K2, K8."""
+    found: list[Noted] = []
+
+    async def act(event: Noted) -> None:
+        found.append(event)
+
+    wallet = uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.drain(handler("h", act))
+    assert [(each.aggregate_type, each.aggregate_id, each.aggregate_version) for each in found] == [
+        ("bank.wallet", wallet, 1),
+        ("bank.wallet", wallet, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "origin", [{}, {"correlation_id": "the-first", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}]
+)
+async def test_what_a_handler_emits_says_what_caused_it(stage: Stage, origin: dict[str, str]) -> None:
+    """K10, R6."""
+
+    async def act(event: Noted) -> None:
+        async with stage.uow() as uow:
+            uow.emit(Announced("told"))
+            await uow.commit()
+
+    await stage.put("a", headers={**origin, "user_id": "ada"})
+    await stage.drain(handler("h", act))
+    cause = str((await stage.event("a"))["event_id"])
+    headers = await stage.witness.fetchval(
+        "SELECT headers::text FROM outbox_events WHERE event_type = 'bank.announced'"
+    )
+    import json
+
+    assert json.loads(headers) == {"correlation_id": cause, **origin, "causation_id": cause}
+    assert await stage.events() == {"a": "delivered", "told": "delivered"}
+
+
+async def test_a_malformed_payload_is_a_failure_of_each_handler(stage: Stage) -> None:
+    """R9."""
+    seen = Recorder()
+    await stage.put("a", payload='{"what": 7, "wrong": true}', event_type="bank.paid")
+    await stage.put("b", event_type="bank.noted")
+    await stage.drain(handler("h", seen, Noted, Paid))
+    assert seen.seen == ["b"]
+    [row] = await stage.witness.fetch("SELECT status, attempts, error_message FROM outbox_deliveries")
+    assert (row["status"], row["attempts"]) == ("waiting", 1)
+    assert row["error_message"].startswith("MalformedPayload: ")
+
+
+async def test_many_dead_heads_hide_no_delivery_behind_them(stage: Stage) -> None:
+    """R4: claims hop over them, a part at a time."""
+    seen = Recorder()
+    await stage.put("a", of=uuid4())
+    seen.fail("a")
+    await stage.drain(handler("h", seen))
+    await stage.witness.execute(
+        """
+        INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status)
+        SELECT gen_random_uuid(), -n, 'h', 'a' || n, 'dead' FROM generate_series(1, 1200) AS n
+        """
+    )
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a", "a"]
+
+
+async def test_the_front_of_the_scan_follows_what_is_open(stage: Stage) -> None:
+    """R13: the lowest open position is where a scan begins."""
+    store, line = Store(None, stage.at(0)), Line(stage.engine)
+    await stage.put("a", "b")
+    assert (await store.lowest_open(line))[0] == (await stage.event("a"))["position"]
+    await line.close()

@@ -1,0 +1,210 @@
+"""An effect happens once: the receipt commits with it or neither does (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import insert
+
+from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit
+from infrastructure.relay.claiming import LeaseLost
+from tests.domain import Wallet, journal
+from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+
+
+def entering(stage: Stage) -> Any:
+    async def act(event: Any) -> None:
+        await stage.enter(event.what)
+
+    return act
+
+
+async def test_a_unit_of_work_leaves_a_receipt_with_its_effect(stage: Stage) -> None:
+    """R6."""
+    await stage.put("a")
+    await stage.drain(handler("h", entering(stage)), handler("i", entering(stage)))
+    assert await stage.journal() == ["a", "a"]
+    assert await stage.receipts() == [("a", "h", "done"), ("a", "i", "done")]
+
+
+async def test_an_effect_happens_once_though_its_mark_was_lost(stage: Stage) -> None:
+    """R6: the relay dies between the handler's commit and the mark."""
+    await stage.put("a")
+    await stage.drain(handler("h", entering(stage)))
+    await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    await stage.drain(handler("h", entering(stage)))
+    assert await stage.journal() == ["a"]
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.deliveries() == {}
+
+
+async def test_a_duplicate_rolls_back_all_of_its_transaction(stage: Stage) -> None:
+    """R6: what it changed, and what it emitted."""
+
+    async def act(event: Any) -> None:
+        async with stage.uow() as uow:
+            uow.repository(Wallet).add(Wallet.open("eve"))
+            await uow.commit()
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    await stage.witness.execute("UPDATE outbox_events SET status = 'pending' WHERE payload->>'what' = 'a'")
+    await stage.drain(handler("h", act))
+    assert await stage.events() == {"a": "delivered", "eve": "delivered"}
+    assert await stage.witness.fetchval("SELECT count(*) FROM bank_wallets") == 1
+
+
+async def test_a_duplicate_that_the_handler_swallows_counts_as_success_too(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        try:
+            await stage.enter(event.what)
+        except AlreadyHandled:
+            return
+
+    await stage.put("a")
+    for _ in range(2):
+        await stage.drain(handler("h", act))
+        await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    assert await stage.journal() == ["a"]
+
+
+async def test_a_second_commit_in_one_run_is_refused(stage: Stage) -> None:
+    """R6: with a sentence; the first one counts."""
+    refused: list[str] = []
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        try:
+            await stage.enter("second")
+        except SecondCommit as error:
+            refused.append(str(error))
+            raise
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert "commits a second time" in refused[0]
+    assert await stage.journal() == ["first"]
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_of_two_commits_at_once_one_is_refused(stage: Stage) -> None:
+    """R6: the other's effect must not vanish without a word."""
+
+    async def act(event: Any) -> None:
+        await asyncio.gather(stage.enter("one"), stage.enter("other"))
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert len(await stage.journal()) == 1
+    delivery = await stage.delivery("a", "h")
+    assert delivery["status"] == "done"
+    error = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries")
+    assert error.startswith("SecondCommit: ")
+
+
+@pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError(), SystemExit(3)])
+async def test_an_error_after_the_commit_is_kept_and_counts_as_success(
+    stage: Stage, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        await stage.enter(event.what)
+        raise error
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert await stage.events() == {"a": "delivered"}
+    assert (await stage.event("a"))["error_message"] is None
+    assert (await stage.delivery("a", "h"))["status"] == "done"
+    kept = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries")
+    assert kept == f"{type(error).__name__}: {error}"
+    assert "failed after its effect had committed" in caplog.text
+
+
+async def test_a_handler_that_rolls_back_has_no_receipt_and_is_tried_again(stage: Stage) -> None:
+    """R6."""
+    failing = [True]
+
+    async def act(event: Any) -> None:
+        async with stage.uow() as uow:
+            await uow.session.execute(insert(journal).values(line=event.what))
+            if failing.pop() if failing else False:
+                raise ValueError("not yet")
+            await uow.commit()
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    await stage.drain(handler("h", act), at=10)
+    assert (await stage.journal(), await stage.receipts()) == (["a"], [("a", "h", "done")])
+
+
+async def test_a_handler_that_commits_elsewhere_leaves_no_receipt(stage: Stage) -> None:
+    """R6: it is delivered at least once."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder()))
+    assert await stage.receipts() == []
+
+
+async def test_a_run_whose_relay_was_replaced_commits_nothing(stage: Stage) -> None:
+    """R3, R6: it is nobody's failure, and somebody else's to run."""
+    refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def act(event: Any) -> None:
+        try:
+            await stage.take_over(at=LEASE_SECONDS + 1)
+            await stage.enter(event.what)
+        except RunOver as error:
+            refused.set_result(str(error))
+            raise
+
+    await stage.put("a")
+    with suppress(LeaseLost):
+        await stage.relay(handler("h", act)).run_once()
+    assert "the relay has lost its lease" in await refused
+    await stage.close()
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    assert await stage.events() == {"a": "pending"}
+    assert await stage.deliveries() == {}
+    row = await stage.event("a")
+    assert (row["takeovers"], row["retry_count"]) == (1, 0)
+
+
+async def test_a_run_whose_lease_has_run_out_commits_nothing_though_nobody_took_over(stage: Stage) -> None:
+    """R3."""
+
+    async def act(event: Any) -> None:
+        await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+        await stage.enter(event.what)
+
+    await stage.put("a")
+    with suppress(LeaseLost):
+        await stage.relay(handler("h", act)).run_once()
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+
+
+async def test_a_task_left_behind_by_a_handler_commits_nothing_after_its_run(stage: Stage) -> None:
+    """R3, R6: its run is over, and the next may be under way."""
+    left: list[asyncio.Task[None]] = []
+    go = asyncio.Event()
+
+    async def later() -> None:
+        await go.wait()
+        await stage.enter("later")
+
+    async def act(event: Any) -> None:
+        left.append(asyncio.create_task(later()))
+
+    await stage.put("a", of=uuid4())
+    await stage.drain(handler("h", act))
+    go.set()
+    with pytest.raises(RunOver):
+        await left[0]
+    assert await stage.journal() == []

@@ -1,0 +1,356 @@
+"""The service as a whole: it wakes, stops, is cancelled, loses its database and comes back (R1, R10-R12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from infrastructure.relay import OutboxRelay, crew
+from kernel.handlers import HandlerRegistration
+from tests.relaying import Recorder, Stage, handler
+from tests.waiting import until
+
+LONG = 10.0
+STEP = 0.01
+RELAYS = "SELECT count(*) FROM outbox_relays"
+
+
+@asynccontextmanager
+async def serving(relay: OutboxRelay) -> AsyncIterator[asyncio.Task[None]]:
+    """Run it in the background, and stop it at the end."""
+    task = asyncio.create_task(relay.run())
+    try:
+        yield task
+    finally:
+        relay.stop()
+        await task
+
+
+def all_delivered(stage: Stage, count: int) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        statuses = list((await stage.events()).values())
+        return statuses == ["delivered"] * count
+
+    return holds
+
+
+def at_the_gate() -> tuple[HandlerRegistration, asyncio.Event, asyncio.Event, list[str]]:
+    """A handler that waits for leave; the leave; that it has begun; what it has begun with."""
+    go, begun, seen = asyncio.Event(), asyncio.Event(), []
+
+    async def act(event: Any) -> None:
+        seen.append(event.what)
+        begun.set()
+        await go.wait()
+
+    return handler("h", act), go, begun, seen
+
+
+async def test_it_delivers_what_is_committed_while_it_runs(stage: Stage) -> None:
+    """R1: by polling alone, too."""
+    seen = Recorder()
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        for n in range(5):
+            await stage.put(f"e{n}", of=uuid4())
+            await until(all_delivered(stage, n + 1))
+    assert seen.seen == [f"e{n}" for n in range(5)]
+
+
+async def test_it_tries_again_when_the_time_has_come(stage: Stage) -> None:
+    """R7: with no event and no poll to remind it."""
+    from kernel import RetrySchedule
+
+    seen = Recorder().fail("a", times=2)
+    h = handler("h", seen, retry=RetrySchedule((0.05,)))
+    await stage.put("a")
+    async with serving(stage.relay(h, at=None, poll_interval_seconds=3600)):
+        await until(all_delivered(stage, 1))
+    assert seen.seen == ["a", "a", "a"]
+
+
+async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
+    """R1, R4."""
+    wallets = [uuid4() for _ in range(4)]
+    seen = Recorder().fail("0-3").fail("1-5")
+    from kernel import RetrySchedule
+
+    h = handler("h", seen, retry=RetrySchedule((0.01,)))
+    relays = [
+        stage.relay(h, at=None, poll_interval_seconds=0.02, batch_size_max=5, concurrency=2) for _ in range(3)
+    ]
+    async with serving(relays[0]), serving(relays[1]), serving(relays[2]):
+        for n in range(20):
+            for number, wallet in enumerate(wallets):
+                await stage.put(f"{number}-{n}", of=wallet)
+        await until(all_delivered(stage, 80))
+    for number in range(4):
+        mine = [what for what in seen.seen if what.startswith(f"{number}-")]
+        assert list(dict.fromkeys(mine)) == [f"{number}-{n}" for n in range(20)]
+    assert len(seen.seen) == 82
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
+    """R11."""
+    h, go, begun, _ = at_the_gate()
+    await stage.put("a")
+    relay = stage.relay(h, at=None)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await until(lambda: _stops_claiming(relay))
+    go.set()
+    await task
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def _stops_claiming(relay: OutboxRelay) -> bool:
+    return relay._crew._stopping  # noqa: SLF001 - nobody else can say
+
+
+async def test_stopping_releases_the_rest_at_once(stage: Stage) -> None:
+    """R11: while a handler still uses its grace period; nothing is charged, and no takeover is counted."""
+    h, go, begun, seen = at_the_gate()
+    await stage.put("a")
+    for n in range(3):
+        await stage.put(f"b{n}", of=uuid4())
+    relay = stage.relay(h, at=None, concurrency=1, batch_size_max=10, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    await until(lambda: _has(stage, "leased", 2))
+    relay.stop()
+    await until(lambda: _has(stage, "pending", 3))
+    assert not task.done()
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert sorted(other.seen) == ["b0", "b1", "b2"]
+    go.set()
+    await task
+    assert seen == ["a"]
+    assert set((await stage.events()).values()) == {"delivered"}
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def _has(stage: Stage, status: str, at_least: int) -> bool:
+    return list((await stage.events()).values()).count(status) >= at_least
+
+
+async def test_a_handler_that_outlasts_the_grace_period_is_ended_and_given_back(stage: Stage) -> None:
+    """R11: uncharged."""
+    h, _, begun, seen = at_the_gate()
+    wallet = uuid4()
+    await stage.put("a", "b", of=wallet)
+    relay = stage.relay(h, at=None, grace_seconds=0.05)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await task
+    assert seen == ["a"]
+    assert "leased" not in (await stage.events()).values()
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["a", "b"]
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_cancelling_it_releases_its_work_and_ends_without_an_error(stage: Stage) -> None:
+    """R11: as an API's lifespan does."""
+    h, _, begun, _ = at_the_gate()
+    await stage.put("a", "b", of=uuid4())
+    task = asyncio.create_task(stage.relay(h, at=None, grace_seconds=0.05).run())
+    await begun.wait()
+    task.cancel()
+    await task
+    assert not task.cancelled()
+    assert "leased" not in (await stage.events()).values()
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_cancelling_it_before_it_has_begun_ends_it_too(stage: Stage) -> None:
+    """R11."""
+    task = asyncio.create_task(stage.relay(handler("h", Recorder()), at=None).run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_it_can_run_again_after_it_was_stopped(stage: Stage) -> None:
+    """R11."""
+    seen = Recorder()
+    relay = stage.relay(handler("h", seen))
+    await stage.put("a")
+    await relay.run_until_idle()
+    await stage.put("b")
+    await relay.run_until_idle()
+    assert seen.seen == ["a", "b"]
+
+
+async def test_it_recovers_when_every_connection_of_it_is_cut(stage: Stage) -> None:
+    """R12: with work in hand."""
+    seen, wallet = Recorder(), uuid4()
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        for n in range(4):
+            await stage.put(f"e{n}", of=wallet)
+            if n % 2:
+                await cut(stage)
+            await until(all_delivered(stage, n + 1))
+    assert list(dict.fromkeys(seen.seen)) == [f"e{n}" for n in range(4)]
+    assert await stage.witness.fetchval("SELECT sum(retry_count) FROM outbox_events") == 0
+
+
+async def test_a_mark_that_met_a_cut_connection_is_written_again(stage: Stage) -> None:
+    """R12: the handler is not run a second time for it."""
+    h, go, begun, seen = at_the_gate()
+    await stage.put("a")
+    async with serving(stage.relay(h, at=None, poll_interval_seconds=0.05)):
+        await begun.wait()
+        await cut(stage)
+        go.set()
+        await until(all_delivered(stage, 1))
+    assert seen == ["a"]
+
+
+async def cut(stage: Stage) -> None:
+    await stage.witness.execute(
+        """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()
+        """
+    )
+
+
+async def test_it_goes_on_when_its_lease_was_ended_while_a_handler_ran(stage: Stage) -> None:
+    """R3, R12: the handler is ended, and its work is done under the next lease."""
+    begun, seen = asyncio.Event(), []
+
+    async def act(event: Any) -> None:
+        seen.append(event.what)
+        begun.set()
+        if len(seen) == 1:
+            await asyncio.Event().wait()
+
+    await stage.put("a", "b", of=uuid4())
+    relay = stage.relay(
+        handler("h", act), at=None, lease_seconds=0.6, poll_interval_seconds=0.05, grace_seconds=0.1
+    )
+    async with serving(relay):
+        await begun.wait()
+        await stage.witness.execute("DELETE FROM outbox_relays")
+        await until(all_delivered(stage, 2))
+    assert seen == ["a", "a", "b"]
+    assert await stage.witness.fetchval("SELECT sum(retry_count) FROM outbox_events") == 0
+
+
+async def test_it_frees_what_another_relay_left_behind(stage: Stage) -> None:
+    """R3."""
+    seen = Recorder()
+    await stage.put("a")
+    await stage.claimer_that_vanishes()
+    await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        await until(all_delivered(stage, 1))
+    assert seen.seen == ["a"]
+
+
+async def test_a_slow_handler_delays_no_other_aggregate_and_no_other_handler(stage: Stage) -> None:
+    """R4: it runs as long as it may, and the rest is delivered meanwhile."""
+    h, go, begun, seen = at_the_gate()
+    good, wallet = Recorder(), uuid4()
+    await stage.put("a", "b", of=wallet)
+    async with serving(
+        stage.relay(h, handler("z", good), at=None, poll_interval_seconds=0.05, concurrency=2)
+    ):
+        await begun.wait()
+        await until(lambda: _seen(good, {"a", "b"}))
+        assert seen == ["a"]
+        go.set()
+        await until(all_delivered(stage, 2))
+    assert seen == ["a", "b"]
+
+
+async def _seen(recorder: Recorder, whats: set[str]) -> bool:
+    return set(recorder.seen) >= whats
+
+
+async def test_what_a_claim_took_whose_answer_was_lost_is_claimed_anew(stage: Stage) -> None:
+    """R12: the server commits it, nobody hears of it, and its relay lives on, under a new epoch."""
+    h, go, begun, seen = at_the_gate()
+    quick = Recorder()
+    from tests.domain import Announced
+
+    wallet = uuid4()
+    await stage.put("a", of=wallet)
+    relay = stage.relay(
+        *(h, handler("quick", quick, Announced)), at=None, poll_interval_seconds=3600, lease_seconds=60
+    )
+    async with serving(relay), stage.engine.connect() as connection:
+        await begun.wait()
+        await until(lambda: _has_looked_everywhere(relay))
+        holder: Any = (await connection.get_raw_connection()).driver_connection
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT FROM outbox_relays FOR UPDATE")
+        await stage.put("b", event_type="bank.announced")
+        relay._wake_up("")  # noqa: SLF001 - as a notification does
+        await until(lambda: _claim_waits(stage))
+        line = relay._lines["claim"]  # noqa: SLF001 - the one whose answer gets lost
+        assert line._connection is not None  # noqa: SLF001
+        line._connection.terminate()  # noqa: SLF001
+        await holder.execute("COMMIT")
+        await until(lambda: _seen(quick, {"b"}))
+        go.set()
+        await until(all_delivered(stage, 2))
+    assert set(seen) == {"a"}
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def _has_looked_everywhere(relay: OutboxRelay) -> bool:
+    return not (relay._claimer.deliveries_due or relay._claiming.locked())  # noqa: SLF001
+
+
+async def _claim_waits(stage: Stage) -> bool:
+    return bool(
+        await stage.witness.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%candidate%'"
+        )
+    )
+
+
+async def test_what_a_deaf_handler_holds_is_released_when_its_relay_stops(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: at once, uncharged; it may not commit any more."""
+    monkeypatch.setattr(crew, "GRACE_SECONDS", 0.05)
+    go, begun = asyncio.Event(), asyncio.Event()
+    refused: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    async def deaf(event: Any) -> None:
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        try:
+            await stage.enter("too late")
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            refused.set_result(error)
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", deaf), at=None, grace_seconds=0.05)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await task
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["a"]
+    go.set()
+    assert type(await refused).__name__ == "RunOver"
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0

@@ -1,0 +1,218 @@
+"""A stage for relays under test: events put into the outbox, handlers made of functions, time as it suits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import attrs
+from lagom import Container
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+
+from infrastructure.database import SqlAlchemyUnitOfWork
+from infrastructure.outbox import relay_tables
+from infrastructure.relay import OutboxRelay, RelaySettings
+from infrastructure.relay.line import Line
+from infrastructure.relay.store import Lease, Store
+from kernel import DomainEvent
+from kernel.handlers import HandlerRegistration
+from tests.bank import Bank
+from tests.domain import Noted, journal
+
+Act = Callable[[Any], Awaitable[None]]
+
+LEASE_SECONDS = 15.0
+# Tests begin a little ahead of the server's clock, so that what is put into the outbox is due at once.
+AHEAD_SECONDS = 60.0
+TABLES = (
+    *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
+    *("bank_wallets", "bank_entries", "bank_journal"),
+)
+PUT = """
+INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+                           payload, headers, occurred_at)
+SELECT $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, clock_timestamp() RETURNING position
+"""
+DELIVERIES = """
+SELECT event.payload->>'what' AS what, delivery.handler, delivery.status, delivery.attempts, delivery.takeovers
+FROM outbox_deliveries AS delivery JOIN outbox_events AS event USING (event_id) ORDER BY event.position, handler
+"""
+RECEIPTS = """
+SELECT event.payload->>'what' AS what, receipt.handler, receipt.outcome
+FROM outbox_receipts AS receipt JOIN outbox_events AS event USING (event_id) ORDER BY event.position, handler
+"""
+
+# Imported so that the bank's database has them.
+assert relay_tables.__name__
+
+
+def handler(name: str, act: Act, *events: type[DomainEvent], **options: Any) -> HandlerRegistration:
+    """A handler made of a function; it stands in no catalogue, so no test meets another's."""
+
+    class Acting:
+        async def handle(self, event: Any) -> None:
+            await act(event)
+
+    return HandlerRegistration(name, Acting, events or (Noted,), **options)
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """Takes notes of what it is given, and does what it was told to do for that event."""
+
+    seen: list[str] = attrs.Factory(list)
+    troubles: dict[str, list[BaseException]] = attrs.Factory(dict)
+
+    async def __call__(self, event: Any) -> None:
+        self.seen.append(event.what)
+        if waiting := self.troubles.get(event.what):
+            raise waiting.pop(0)
+
+    def fail(self, what: str, *errors: BaseException, times: int = 1) -> Recorder:
+        """Fail so often for this event, with these errors one after the other."""
+        self.troubles.setdefault(what, []).extend(errors or [ValueError(f"no {what} today")] * times)
+        return self
+
+
+@attrs.define(eq=False)
+class Stage:
+    """One outbox, and all that a test does to it and asks of it."""
+
+    engine: AsyncEngine
+    witness: Any
+    start: datetime
+    sessions: async_sessionmaker[AsyncSession]
+    container: Container
+    relays: list[OutboxRelay] = attrs.Factory(list)
+    lines: list[Line] = attrs.Factory(list)
+    versions: dict[UUID, int] = attrs.Factory(dict)
+
+    @classmethod
+    async def on(cls, engine: AsyncEngine, witness: Any) -> Stage:
+        await witness.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY")
+        now = await witness.fetchval("SELECT clock_timestamp()")
+        sessions = Bank.on(engine).sessions
+        container = Container()
+        container[async_sessionmaker] = sessions
+        return cls(engine, witness, now + timedelta(seconds=AHEAD_SECONDS), sessions, container)
+
+    # --- what happens ---------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        *whats: str,
+        of: UUID | None = None,
+        event_type: str = "bank.noted",
+        version: int = 1,
+        numbered: bool = True,
+        payload: str | None = None,
+        headers: dict[str, Any] | None = None,
+        by: Any = None,
+    ) -> None:
+        """Commit events, of one aggregate if one is given."""
+        for what in whats:
+            number = None
+            if of is not None and numbered:
+                number = self.versions[of] = self.versions.get(of, 0) + 1
+            await (by or self.witness).fetchval(
+                PUT,
+                *(uuid4(), event_type, version, "bank.wallet" if of else None, of, number),
+                *(json.dumps({"what": what}) if payload is None else payload, json.dumps(headers or {})),
+            )
+
+    def uow(self) -> SqlAlchemyUnitOfWork:
+        return SqlAlchemyUnitOfWork(self.sessions)
+
+    async def enter(self, line: str) -> None:
+        """Commit a line in the journal through a unit of work, as a handler does."""
+        async with self.uow() as uow:
+            await uow.session.execute(insert(journal).values(line=line))
+            await uow.commit()
+
+    # --- relays ---------------------------------------------------------------------------------------
+
+    def at(self, seconds: float) -> datetime:
+        return self.start + timedelta(seconds=seconds)
+
+    def relay(self, *handlers: HandlerRegistration, at: float | None = 0, **settings: Any) -> OutboxRelay:
+        """A relay that carries these, at a time of the test's choice; None: the server's."""
+        now = None if at is None else self.at(at)
+        chosen = {"lease_seconds": LEASE_SECONDS, **settings}
+        relay = OutboxRelay(
+            self.engine, self.container, handlers=handlers, settings=RelaySettings(**chosen), now=now
+        )
+        self.relays.append(relay)
+        return relay
+
+    async def drain(self, *handlers: HandlerRegistration, at: float = 0, **settings: Any) -> None:
+        """Deliver all that is due at that time."""
+        await self.relay(*handlers, at=at, **settings).run_until_idle()
+
+    def line(self) -> Line:
+        line = Line(self.engine)
+        self.lines.append(line)
+        return line
+
+    async def claimer_that_vanishes(self, *, at: float = 0, limit: int = 100) -> Lease:
+        """A relay that takes pending events and is never heard of again."""
+        store, lease, line = Store(None, self.at(at)), Lease(), self.line()
+        await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}"))
+        await store.claim_events(line, lease, begin=0, lowest=0, limit=limit)
+        return lease
+
+    async def take_over(self, *, at: float) -> tuple[int, int]:
+        """What each relay does now and then: end leases that ran out by then, free what they held."""
+        events, deliveries = await Store(None, self.at(at)).take_over(self.line())
+        return events, len(deliveries)
+
+    # --- what holds then ------------------------------------------------------------------------------
+
+    async def events(self) -> dict[str, str]:
+        """Status of each event."""
+        rows = await self.witness.fetch(
+            "SELECT payload->>'what' AS what, status FROM outbox_events ORDER BY position"
+        )
+        return {row["what"]: row["status"] for row in rows}
+
+    async def deliveries(self) -> dict[tuple[str, str], str]:
+        """Status of each delivery, by event and handler."""
+        return {(row["what"], row["handler"]): row["status"] for row in await self.witness.fetch(DELIVERIES)}
+
+    async def delivery(self, what: str, name: str) -> Any:
+        """One delivery's row."""
+        [row] = [
+            row
+            for row in await self.witness.fetch(DELIVERIES)
+            if (row["what"], row["handler"]) == (what, name)
+        ]
+        return row
+
+    async def event(self, what: str) -> Any:
+        """One event's row."""
+        return await self.witness.fetchrow("SELECT * FROM outbox_events WHERE payload->>'what' = $1", what)
+
+    async def receipts(self) -> list[tuple[str, str, str]]:
+        """Event, handler and outcome of each receipt."""
+        return [tuple(row) for row in await self.witness.fetch(RECEIPTS)]
+
+    async def journal(self) -> list[str]:
+        """The lines that committed, sorted."""
+        rows: list[str] = [
+            row["line"] for row in await self.witness.fetch("SELECT line FROM bank_journal ORDER BY line")
+        ]
+        return rows
+
+    async def close(self) -> None:
+        for relay in self.relays:
+            await relay._end()  # noqa: SLF001 - whatever the test left of it
+        for line in self.lines:
+            await line.close()
+
+
+async def connected(url: str) -> Any:
+    return await asyncpg.connect(url)

@@ -1,0 +1,37 @@
+"""Where the contexts are looked for, and what is said where they are not (O1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infrastructure import discovery
+from infrastructure.discovery import context_packages, project_folder
+from infrastructure.errors import ProjectElsewhere
+from infrastructure.settings import Settings
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder two below an application's, where Python finds no `contexts`."""
+    (tmp_path / "contexts").mkdir()
+    (tmp_path / "contexts" / "__init__.py").touch()
+    below = tmp_path / "docs" / "deep"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    monkeypatch.setattr(discovery, "find_spec", lambda _: None)
+    return tmp_path
+
+
+def test_a_subfolder_of_an_application_is_not_taken_for_one_without_contexts(elsewhere: Path) -> None:
+    with pytest.raises(ProjectElsewhere, match="has a folder `contexts`: run this there") as refused:
+        context_packages(Settings())
+    assert refused.value.folder == elsewhere
+    assert str(elsewhere / "docs" / "deep") in str(refused.value)
+
+
+def test_an_application_without_contexts_has_none(elsewhere: Path) -> None:
+    (elsewhere / "contexts" / "__init__.py").unlink()
+    assert context_packages(Settings()) == ()
+    assert project_folder() == Path.cwd()

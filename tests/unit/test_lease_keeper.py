@@ -1,0 +1,81 @@
+"""The lease's keeper: what it makes of a lost lease, a database that is gone, a loop that stands still (R3, R12)."""
+# ruff: noqa: SLF001 - its thread is not begun: what it would do is done here, step by step
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, cast
+
+import pytest
+
+from infrastructure.errors import DatabaseUnreachable
+from infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKeeper
+from infrastructure.relay.line import Line
+from infrastructure.relay.store import Lease, Store
+
+
+class Answers:
+    """A store whose leases are as the test says."""
+
+    def __init__(self, *, answer: bool | Exception) -> None:
+        self.answer = answer
+
+    async def renew(self, *_: object) -> bool:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def keeper(*, answer: bool | Exception, lost: list[str], patience_seconds: float = 1.0) -> LeaseKeeper:
+    lease = Lease()
+    return LeaseKeeper(
+        cast("Any", None),
+        cast("Store", Answers(answer=answer)),
+        lease_seconds=15,
+        lease=lambda: lease,
+        patience_seconds=lambda: patience_seconds,
+        on_lost=lambda: lost.append("lost"),
+    )
+
+
+LINE = cast("Line", None)
+
+
+async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> None:
+    lost: list[str] = []
+    await keeper(answer=False, lost=lost)._renew(LINE)
+    await asyncio.sleep(0)
+    assert lost == ["lost"]
+
+
+async def test_a_database_that_is_gone_for_a_moment_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:
+    lost: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        await keeper(answer=DatabaseUnreachable("nobody answers"), lost=lost)._renew(LINE)
+    assert lost == []
+    assert "the lease could not be renewed: nobody answers" in caplog.text
+
+
+async def test_a_loop_that_stands_still_ends_the_process_and_says_where(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    monkeypatch.setattr("logging.shutdown", lambda: None)
+    watched = keeper(answer=True, lost=[])
+    watched._moved_at -= 2.0
+    with caplog.at_level(logging.CRITICAL):
+        watched._check_standstill()
+    assert codes == [EXIT_STANDSTILL]
+    assert "test_lease_keeper.py" in caplog.text
+
+
+async def test_a_process_that_was_stopped_has_not_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    watched = keeper(answer=True, lost=[])
+    watched._moved_at -= 3600.0
+    watched._looked_at -= 3600.0
+    watched._check_standstill()
+    assert codes == []
