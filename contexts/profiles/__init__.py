@@ -1,0 +1,1 @@
+"""How people show themselves: one profile for each account."""

@@ -1,0 +1,78 @@
+"""From sign-up to profile, across two contexts and the relay, once (X1, X2, R6, K10)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from lagom import Container
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from contexts.accounts.use_cases import SignUp, SignUpHandler
+from infrastructure.container import build_container
+from infrastructure.outbox.migrator import migrate
+from infrastructure.relay import OutboxRelay
+from infrastructure.settings import Settings
+from kernel import discover_handlers
+
+CONTEXTS = ("contexts.accounts", "contexts.profiles")
+
+
+@pytest.fixture
+async def container(empty_postgres_url: str) -> AsyncIterator[Container]:
+    settings = Settings(database_url=empty_postgres_url, contexts=CONTEXTS)
+    container = build_container(settings)
+    await migrate(container[AsyncEngine], settings)
+    yield container
+    await container[AsyncEngine].dispose()
+
+
+@pytest.fixture
+def relay(container: Container) -> OutboxRelay:
+    handlers = [
+        each for each in discover_handlers(CONTEXTS) if each.handler.__module__.startswith("contexts.")
+    ]
+    return OutboxRelay(container[AsyncEngine], container, handlers=handlers)
+
+
+async def rows(container: Container, query: str) -> list[tuple[Any, ...]]:
+    async with container[AsyncEngine].connect() as connection:
+        return [tuple(row) for row in await connection.execute(text(query))]
+
+
+async def test_who_signs_up_has_a_profile_when_the_relay_has_run(
+    container: Container, relay: OutboxRelay
+) -> None:
+    account_id = await container[SignUpHandler].handle(SignUp("ada@example.org"))
+    await relay.run_until_idle()
+    assert await rows(container, "SELECT account_id FROM profiles") == [(account_id,)]
+    assert await rows(container, "SELECT DISTINCT status FROM outbox_events") == [("delivered",)]
+
+
+async def test_the_profiles_event_says_what_caused_it(container: Container, relay: OutboxRelay) -> None:
+    await container[SignUpHandler].handle(SignUp("ada@example.org"))
+    await relay.run_until_idle()
+    [(cause,)] = await rows(
+        container, "SELECT event_id::text FROM outbox_events WHERE event_type = 'AccountCreated'"
+    )
+    [found] = await rows(
+        container,
+        "SELECT headers->>'causation_id', headers->>'correlation_id' FROM outbox_events "
+        "WHERE event_type = 'ProfileCreated'",
+    )
+    assert found == (cause, cause)
+
+
+async def test_delivered_again_it_makes_no_second_profile(container: Container, relay: OutboxRelay) -> None:
+    await container[SignUpHandler].handle(SignUp("ada@example.org"))
+    await relay.run_until_idle()
+    async with container[AsyncEngine].begin() as connection:
+        # As after a crash between the handler's commit and the mark.
+        await connection.execute(text("UPDATE outbox_events SET status = 'pending'"))
+        await connection.execute(text("DELETE FROM profiles"))
+    counts = await relay.run_until_idle()
+    assert counts.delivered == 2
+    assert await rows(container, "SELECT count(*) FROM profiles") == [(0,)]
+    assert await rows(container, "SELECT count(*) FROM outbox_receipts") == [(1,)]
