@@ -1,5 +1,5 @@
 """`python -m infrastructure.cli`, where the `outbox` script is not on the PATH."""
 
-from infrastructure.cli import main
+from outbox_kernel.__main__ import main
 
 main()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from infrastructure.cli.output import json_option, print_json, print_rows
+from infrastructure.database.engine import parse_url
+from infrastructure.database.explain import explained
 from infrastructure.errors import InfrastructureError
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class NoBenchmarks(InfrastructureError):
@@ -27,11 +34,51 @@ def command() -> None:
 @json_option
 def capture(*, short: bool, as_json: bool) -> None:
     """Measure what recording events costs a commit."""
-    figures = asyncio.run(_measurement("capture").run(short=short))
+    measurement = _measurement("capture")
+    with _database_explained():
+        figures = asyncio.run(measurement.run(short=short))
     if as_json:
         print_json(figures)
     else:
         print_rows([{"figure": name, "value": value} for name, value in figures.items()])
+
+
+@command.command("relay")
+@click.option("--short", is_flag=True, help="Little of each, to see that it works; the figures mean little.")
+@click.option("--only", multiple=True, metavar="NAME", help="Measure only this; may be given several times.")
+@json_option
+def relay(*, short: bool, only: tuple[str, ...], as_json: bool) -> None:
+    """Measure what the relay makes of events, from the commit to the handler's effect."""
+    measurement = _measurement("relay.measurements")
+    unknown = sorted(set(only) - set(measurement.MEASUREMENTS))
+    if unknown:
+        raise click.BadParameter(
+            f"there is no measurement {unknown[0]!r}; choose from {', '.join(measurement.MEASUREMENTS)}",
+            param_hint="--only",
+        )
+    with _database_explained():
+        figures = asyncio.run(measurement.run(short=short, only=only))
+    if as_json:
+        print_json(figures)
+    else:
+        print_rows(
+            [
+                {"figure": f"{name}.{figure}", "value": value}
+                for name, found in figures.items()
+                for figure, value in found.items()
+            ]
+        )
+
+
+@contextmanager
+def _database_explained() -> Iterator[None]:
+    """Say in a sentence why the server of DATABASE_URL is not to be measured; without it, it is the embedded one."""
+    url = Settings.from_environment().database_url
+    if url is None:
+        yield
+        return
+    with explained(parse_url(url)):
+        yield
 
 
 def _measurement(name: str) -> Any:

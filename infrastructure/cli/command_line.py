@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
-
-from infrastructure.installation import shadowing_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +18,28 @@ if TYPE_CHECKING:
 COMMANDS = {
     "bench": ("infrastructure.cli.bench:command", "Measure this checkout on this machine."),
     "demo": ("infrastructure.cli.demo:command", "Show it at work, on an embedded PostgreSQL."),
+    "doctor": ("infrastructure.cli.doctor:command", "Look at everything, and say what to do."),
+    "events": ("infrastructure.cli.stories:events", "List events, the newest first."),
+    "failed": ("infrastructure.cli.stories:failed", "List what is dead or will be tried again."),
+    "history": ("infrastructure.cli.stories:history", "Tell everything that happened to an aggregate."),
     "migrate": (
         "infrastructure.cli.migrate:command",
         "Create or update the tables of the outbox and of the contexts.",
     ),
+    "pause": ("infrastructure.cli.subscriptions:pause", "Hold a handler: what is due for it waits."),
+    "purge": ("infrastructure.cli.purge:command", "Delete what was delivered long ago."),
+    "relay": ("infrastructure.cli.relay:command", "Deliver events to handlers, until told to stop."),
+    "replay": ("infrastructure.cli.subscriptions:replay", "Give a handler the past, in order."),
+    "resume": ("infrastructure.cli.subscriptions:resume", "Let a handler go on."),
+    "retire": ("infrastructure.cli.subscriptions:retire", "End a handler that no live relay carries."),
+    "retry": ("infrastructure.cli.mend:retry", "Run again what failed or was skipped."),
+    "show": ("infrastructure.cli.stories:show", "Show one event's whole story."),
+    "skip": ("infrastructure.cli.mend:skip", "Let an event pass without its handler's effect."),
+    "status": ("infrastructure.cli.status:command", "Show the relays, the backlog and the subscriptions."),
 }
+
+# What the file, the disk or the device behind our output may answer; never a defect of ours.
+_OUTPUT_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -83,13 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; a user's mistake ends in one sentence and a code, never in a traceback."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in words
-    # The application's `contexts` are found from its folder, as with `python -m`; a foreign `kernel` too.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    if sentence := shadowing_sentence():
-        _fail(sentence, "Shadowed", as_json=as_json)
     try:
-        sys.exit(outbox.main(args=words, prog_name="outbox", standalone_mode=False) or 0)
+        sys.exit(_run(words))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -97,16 +107,36 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(_sentence_of(error), type(error).__name__, as_json=as_json, code=error.exit_code)
     except click.Abort:
         _fail("interrupted", "Interrupted", as_json=as_json, code=EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has left, as `head` does; let nothing fail on the last flush either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
+    except OSError as error:
+        _give_up_output(error, as_json=as_json)
     except Exception as error:
         from kernel.errors import KernelError
 
         if not isinstance(error, KernelError):
             raise
         _fail(str(error), type(error).__name__, as_json=as_json)
+
+
+def _run(words: list[str]) -> int:
+    """Run the command and see its output out: what fails at the interpreter's own last flush, nobody catches."""
+    try:
+        return outbox.main(args=words, prog_name="outbox", standalone_mode=False) or 0
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+
+def _give_up_output(error: OSError, *, as_json: bool) -> NoReturn:
+    """End as a program should whose output is not taken; any other failure is raised again."""
+    if not isinstance(error, BrokenPipeError) and error.errno not in _OUTPUT_REFUSED:
+        raise error
+    # Let nothing fail once more on the last flush.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        # Whoever read it has left, as `head` does, and wants to hear nothing.
+        sys.exit(EXIT_FAILED)
+    sentence = f"what this prints cannot be written ({error.strerror}): make room, or send it elsewhere"
+    _fail(sentence, "OutputRefused", as_json=as_json)
 
 
 def _sentence_of(error: click.ClickException) -> str:

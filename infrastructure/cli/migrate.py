@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import sys
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from sqlalchemy.pool import NullPool
 
 from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.database.engine import create_engine
-from infrastructure.outbox.migrator import Step, downgrade, migrate, migration_sql
+from infrastructure.database.engine import create_engine, parse_url
+from infrastructure.errors import BadSetting, InfrastructureError
+from infrastructure.outbox.branches import folders_of_nobody
+from infrastructure.outbox.migrator import downgrade, loss, migrate, migration_sql
 from infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.outbox.migrator import Loss, Step
+
+T = TypeVar("T")
+
+
+class NotConfirmed(InfrastructureError):
+    """What would destroy data was not confirmed, and was not done."""
 
 
 @click.command("migrate")
@@ -27,41 +42,102 @@ if TYPE_CHECKING:
     metavar="BRANCH@REVISION",
     help="Undo down to there, such as outbox@-1; its data goes too.",
 )
+@click.option("--yes", is_flag=True, help="Undo without asking, as a script must.")
 @json_option
-def command(*, as_sql: bool, target: str | None, as_json: bool) -> None:
+def command(*, as_sql: bool, target: str | None, yes: bool, as_json: bool) -> None:
     """Create the outbox's tables and those of the contexts, or bring them up to date.
 
-    Any number of machines may do so at once, and a second run changes nothing.
+    Any number of machines may do so at once, and a second run changes nothing. --down says what would be
+    lost and asks; where nobody can be asked, and with --json, it wants --yes.
     """
-    settings = Settings.from_environment()
     if as_sql and target:
         raise click.UsageError("--sql and --down do not go together")
+    if yes and not target:
+        raise click.UsageError("--yes goes with --down alone")
+    settings = Settings.from_environment()
     if as_sql:
         script = migration_sql(settings)
         print_json({"sql": script}) if as_json else click.echo(script, nl=False)
-        return
-    steps = asyncio.run(_run(settings, target))
-    if as_json:
-        print_json({"undone" if target else "applied": [_row(step) for step in steps]})
+    elif target:
+        _undo(settings, target, yes=yes, as_json=as_json)
     else:
-        _tell(steps, undone=target is not None)
+        _apply(settings, as_json=as_json)
 
 
-async def _run(settings: Settings, target: str | None) -> list[Step]:
-    engine = create_engine(settings.required_database_url, poolclass=NullPool)
+def _apply(settings: Settings, *, as_json: bool) -> None:
+    steps = _on_database(settings, lambda engine: migrate(engine, settings))
+    ignored = folders_of_nobody(settings)
+    if as_json:
+        print_json({"applied": [_row(step) for step in steps], "ignored": ignored})
+        return
+    _tell(steps, "applied")
+    for folder in ignored:
+        click.echo(_ignored(folder), err=True)
+
+
+def _undo(settings: Settings, target: str, *, yes: bool, as_json: bool) -> None:
+    lost = _on_database(settings, lambda engine: loss(engine, target, settings))
+    if lost.steps and not yes:
+        _confirm(lost, ask=sys.stdin.isatty() and not as_json)
+    steps = _on_database(settings, lambda engine: downgrade(engine, target, settings))
+    if as_json:
+        print_json({"undone": [_row(step) for step in steps], "undelivered_lost": lost.undelivered})
+    else:
+        _tell(steps, "undone")
+
+
+def _confirm(lost: Loss, *, ask: bool) -> None:
+    question = f"{_what_goes(lost)}, and nothing brings that back"
+    if not ask:
+        raise NotConfirmed(f"{question}: say --yes if that is meant")
+    if not click.confirm(f"{question}. Go on?", err=True):
+        raise NotConfirmed("nothing was undone, since you did not say yes")
+
+
+def _what_goes(lost: Loss) -> str:
+    undone = f"to undo {', '.join(step.revision for step in lost.steps)} drops its tables with their data"
+    if lost.undelivered is None:
+        return undone
+    events = "1 event that is" if lost.undelivered == 1 else f"{lost.undelivered} events that are"
+    return f"{undone}, among it {events} not delivered"
+
+
+def _on_database(settings: Settings, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
+    return asyncio.run(_connected(_url_with_database(settings), work))
+
+
+async def _connected(url: str, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
+    engine = create_engine(url, poolclass=NullPool)
     try:
-        return await (downgrade(engine, target, settings) if target else migrate(engine, settings))
+        return await work(engine)
     finally:
         await engine.dispose()
 
 
-def _tell(steps: Sequence[Step], *, undone: bool) -> None:
+def _url_with_database(settings: Settings) -> str:
+    """Refuse to make tables in a database that nobody named: libpq would take the one named like the user."""
+    url = parse_url(settings.required_database_url)
+    # After a bare slash asyncpg takes the name for given, as empty, and looks nowhere else.
+    elsewhere = {"dbname", "database"} & {*url.query} or os.environ.get("PGDATABASE")
+    if not url.database and not (url.database is None and elsewhere):
+        raise BadSetting(
+            "DATABASE_URL", "names no database: write postgresql://user:password@host:5432/database"
+        )
+    return settings.required_database_url
+
+
+def _tell(steps: Sequence[Step], what_was_done: str) -> None:
     if not steps:
         click.echo("nothing to do, the database is there already")
         return
     print_rows([_row(step) for step in steps])
-    click.echo(
-        f"{len(steps)} {'migration' if len(steps) == 1 else 'migrations'} {'undone' if undone else 'applied'}"
+    click.echo(f"{len(steps)} {'migration' if len(steps) == 1 else 'migrations'} {what_was_done}")
+
+
+def _ignored(folder: Path) -> str:
+    return (
+        f"note: {folder} belongs to no context, so its migrations did not run: "
+        f"name it like the package of its context, with contexts/{folder.name}/__init__.py beside it"
     )
 
 

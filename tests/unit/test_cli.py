@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from infrastructure.cli import main
 from infrastructure.cli.command_line import COMMANDS
 from infrastructure.cli.command_line import outbox as outbox_group
 from infrastructure.cli.output import print_rows
-from tests.commands import ROOT, environment_with, failed_in_one_sentence, outbox
+from infrastructure.installation import require_our_kernel
+from outbox_kernel import shadowing_sentence
+from outbox_kernel.__main__ import main as command_line
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
@@ -47,19 +48,6 @@ def test_every_command_has_help_and_json(name: str) -> None:
         assert "--json" in {option for parameter in each.params for option in parameter.opts}
 
 
-def test_help_loads_neither_the_database_nor_the_kernel() -> None:
-    script = (
-        "import sys, infrastructure.cli\n"
-        "try: infrastructure.cli.main(['--help'])\n"
-        "except SystemExit:\n"
-        "    print(*{'sqlalchemy', 'asyncpg', 'kernel', 'rich'} & {*sys.modules}, file=sys.stderr)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment_with(), capture_output=True, text=True, check=True
-    )
-    assert done.stderr.split() == []
-
-
 def test_without_a_command_it_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys)
     assert code == 2
@@ -73,7 +61,13 @@ def test_version_names_the_distribution(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    "mistake", [["nonsense"], ["migrate", "--nonsense"], ["migrate", "--sql", "--down", "x@y"]]
+    "mistake",
+    [
+        ["nonsense"],
+        ["migrate", "--nonsense"],
+        ["migrate", "--sql", "--down", "x@y"],
+        ["migrate", "--yes"],
+    ],
 )
 def test_a_mistyped_line_is_one_sentence_and_code_2(
     capsys: pytest.CaptureFixture[str], mistake: list[str]
@@ -110,14 +104,24 @@ def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -
         main(["broken"])
 
 
-def test_a_foreign_kernel_that_hides_ours_is_named(tmp_path: Path) -> None:
-    foreign = tmp_path / "kernel"
-    foreign.mkdir()
-    (foreign / "__init__.py").write_text("raise RuntimeError('imported')")
-    result = outbox("migrate", "--sql", PYTHONPATH=f"{tmp_path}:{ROOT}", folder=tmp_path)
-    sentence = failed_in_one_sentence(result)
-    assert f"the package `kernel` that Python finds is {foreign}" in sentence
-    assert "rename yours" in sentence
+def test_a_package_of_our_name_that_is_installed_over_ours_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("outbox_kernel._PACKAGES", {"kernel": "of_another_distribution.py"})
+    assert "rename yours" in str(shadowing_sentence())
+    with pytest.raises(ImportError, match="not outbox-kernel's own"):
+        require_our_kernel()
+
+
+def test_the_script_looks_for_the_application_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*filter(None, sys.path)])
+    monkeypatch.setattr(sys, "argv", ["outbox", "--version"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        command_line()
+    assert sys.path[0] == str(tmp_path)
 
 
 def test_rows_are_a_table_at_a_terminal_and_plain_lines_in_a_pipe(
@@ -147,3 +151,8 @@ def test_an_interrupted_command_ends_with_130(
     code, out, err = run(capsys, "migrate", "--sql")
     assert (code, out) == (130, "")
     assert err.strip() == "error: interrupted"
+
+
+def test_rows_without_any_output_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    print_rows([{"branch": "outbox"}])

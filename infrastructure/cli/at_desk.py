@@ -1,0 +1,64 @@
+"""What the operator's commands share: a desk for the length of a command, and how they take their arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from infrastructure.operations import AggregateKey, desk
+from infrastructure.operations.selection import Moment
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from infrastructure.operations import Desk
+
+R = TypeVar("R")
+
+
+def at_desk(work: Callable[[Desk], Awaitable[R]]) -> R:
+    """Do it over one connection to the database of the settings."""
+
+    async def run() -> R:
+        async with desk(Settings.from_environment()) as opened:
+            return await work(opened)
+
+    return asyncio.run(run())
+
+
+class _Aggregate(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    name = "type:id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AggregateKey:
+        if isinstance(value, AggregateKey):
+            return value
+        try:
+            return AggregateKey.parse(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no aggregate; write TYPE:ID, such as account:01890a5d-…, or ID", param, ctx
+            )
+
+
+class _Moment(click.ParamType):  # type: ignore[type-arg]  # as above
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        if isinstance(value, Moment):
+            return value
+        try:
+            return Moment.parse(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no moment; write 2026-01-31, 2026-01-31T12:00+01:00, or an age such as 90m, 24h, 7d",
+                param,
+                ctx,
+            )
+
+
+AGGREGATE = _Aggregate()
+MOMENT = _Moment()
+EVENT_ID = click.UUID

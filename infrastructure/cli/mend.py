@@ -1,0 +1,135 @@
+"""`outbox retry` and `outbox skip`: what to do about what failed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, at_desk
+from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.operations import Selection, mending
+from infrastructure.operations.selection import NothingFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from infrastructure.operations import AggregateKey, Desk
+    from infrastructure.operations.mending import Change, Chosen
+
+
+def selecting(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which deliveries are meant."""
+    for add in reversed(
+        (
+            click.argument("event", type=EVENT_ID, required=False),
+            click.option("--handler", metavar="NAME", help="Only deliveries to this handler."),
+            click.option("--aggregate", type=AGGREGATE, help="Only those of this aggregate: TYPE:ID, or ID."),
+            click.option(
+                "--type", "event_type", metavar="TYPE", help="Only events of this type, * for any part."
+            ),
+            click.option("--all", "everything", is_flag=True, help="Everything that failed."),
+            click.option("--yes", is_flag=True, help="Do not ask."),
+            json_option,
+        )
+    ):
+        command = add(command)
+    return command
+
+
+@click.command("retry")
+@selecting
+@click.option("--skipped", is_flag=True, help="Undo skips as well; of a single event they are undone anyway.")
+def retry(*, skipped: bool, yes: bool, as_json: bool, **words: Any) -> None:
+    """Run again, from the start and in order, what is dead or waits for another attempt.
+
+    Name one EVENT, or say which by --handler, --aggregate, --type, or --all.
+    """
+    selection = _selection(**words)
+
+    async def choose(desk: Desk) -> list[Chosen]:
+        return await mending.choose_for_retry(desk, selection, skipped=skipped)
+
+    _change("retry", "retried", choose, mending.retry, yes=yes, as_json=as_json)
+
+
+@click.command("skip")
+@selecting
+@click.option(
+    "--waiting", is_flag=True, help="Also what has not failed, such as what stands behind a dead delivery."
+)
+def skip(*, waiting: bool, yes: bool, as_json: bool, **words: Any) -> None:
+    """Let events pass without their handler's effect, so that later ones get their turn.
+
+    Name one EVENT, or say which by --handler, --aggregate, --type, or --all: then it is what failed.
+    `outbox retry` undoes it.
+    """
+    selection = _selection(**words)
+
+    async def choose(desk: Desk) -> list[Chosen]:
+        return await mending.choose_for_skip(desk, selection, all_waiting=waiting)
+
+    _change("skip", "skipped", choose, mending.skip, yes=yes, as_json=as_json)
+
+
+def _selection(
+    *,
+    event: UUID | None,
+    handler: str | None,
+    aggregate: AggregateKey | None,
+    event_type: str | None,
+    everything: bool,
+) -> Selection:
+    many = aggregate is not None or event_type is not None or everything
+    if event is None and handler is None and not many:
+        raise click.UsageError(
+            "say which: an event's id, --handler, --aggregate, --type, or --all",
+            click.get_current_context(),
+        )
+    if event is not None and many:
+        raise click.UsageError(
+            "an event's id goes with --handler alone: it names one event already", click.get_current_context()
+        )
+    return Selection(event, handler, aggregate, event_type)
+
+
+def _change(
+    verb: str,
+    done: str,
+    choose: Callable[[Desk], Any],
+    change: Callable[[Desk, Sequence[Chosen], Callable[[int], None]], Any],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    async def work(desk: Desk) -> Change | None:
+        chosen = await choose(desk)
+        if not chosen:
+            raise NothingFound(f"there is nothing to {verb}: `outbox failed` lists what failed")
+        if not (yes or as_json or _agreed(verb, len(chosen))):
+            return None
+        with progress(verb) as begin:
+            result: Change = await change(desk, chosen, begin(len(chosen)))
+            return result
+
+    result = at_desk(work)
+    if result is None:
+        click.echo("nothing was changed", err=True)
+        raise SystemExit(1)
+    if as_json:
+        print_json({done: result.changed, **attrs.asdict(result), "left": result.left})
+    else:
+        click.echo(f"{count(result.changed, 'delivery', 'deliveries')} {done}")
+    if result.left and not as_json:
+        click.echo(
+            f"{count(result.left, 'delivery', 'deliveries')} had gone on meanwhile and were left", err=True
+        )
+
+
+def _agreed(verb: str, number: int) -> bool:
+    if number == 1 or not sys.stdin.isatty():
+        return True
+    return click.confirm(f"{verb} {count(number, 'delivery', 'deliveries')}?", err=True)

@@ -1,0 +1,51 @@
+"""`outbox purge`: let go of what was delivered long ago."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.cli.at_desk import at_desk
+from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.operations import purging
+from infrastructure.relay import RelaySettings
+
+if TYPE_CHECKING:
+    from infrastructure.operations import Desk
+    from infrastructure.operations.purging import Purged
+
+
+@click.command("purge")
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0, max=36_500),
+    metavar="DAYS",
+    help="Delivered so long ago; without it, as OUTBOX_CLEANUP_DAYS says.",
+)
+@json_option
+def command(*, days: float | None, as_json: bool) -> None:
+    """Delete delivered events with their deliveries and receipts; what is not delivered stays.
+
+    Relays do so by themselves, after OUTBOX_CLEANUP_DAYS. Receipts stay for seven days at least.
+    """
+    limit = RelaySettings.from_environment().cleanup_days if days is None else days
+    if limit is None:
+        raise click.UsageError(
+            "OUTBOX_CLEANUP_DAYS is never: say --older-than DAYS", click.get_current_context()
+        )
+
+    async def work(desk: Desk) -> Purged:
+        with progress("purge") as begin:
+            return await purging.purge(desk, limit, begin)
+
+    purged = at_desk(work)
+    if as_json:
+        print_json({"older_than_days": limit, **attrs.asdict(purged)})
+        return
+    click.echo(
+        f"{count(purged.events, 'event')} delivered more than {limit:g} days ago purged, "
+        f"with {count(purged.deliveries, 'delivery', 'deliveries')} and {count(purged.receipts, 'receipt')}"
+    )

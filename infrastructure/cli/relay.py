@@ -1,0 +1,132 @@
+"""`outbox relay`: deliver the outbox's events to the handlers of this application, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.cli.output import json_option, print_json, print_rows
+from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
+from infrastructure.container import build_container
+from infrastructure.database.engine import create_engine
+from infrastructure.discovery import context_packages
+from infrastructure.relay import OutboxRelay, RelaySettings
+from infrastructure.relay.roster import check_buildable
+from infrastructure.settings import Settings
+from infrastructure.telemetry import set_up_logs
+from kernel import check_upcasters, discover_handlers
+
+if TYPE_CHECKING:
+    from lagom import Container
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.relay.ledger import Counts
+
+_log = logging.getLogger("outbox.start")
+
+# Handlers hold a connection for the length of a transaction, not of a run.
+POOL_SIZE_MAX = 20
+
+
+@click.command("relay")
+@click.option("--wait", is_flag=True, help="Wait for a database that does not answer or is not migrated yet.")
+@click.option("--once", is_flag=True, help="Deliver what is due now, print what became of it, and end.")
+@json_option
+def command(*, wait: bool, once: bool, as_json: bool) -> None:
+    """Deliver events to the handlers of the contexts, until SIGTERM or SIGINT.
+
+    Start as many as you like, on as many machines as you like. Told to stop, it finishes what is running and
+    gives back the rest; told twice, it ends at once. Logs go to standard error, as JSON lines unless that is a
+    terminal or with --json.
+    """
+    settings, relay_settings = Settings.from_environment(), RelaySettings.from_environment()
+    set_up_logs(as_json=as_json or None)
+    counts = run_loop(_run(settings, relay_settings, wait=wait, once=once))
+    if counts is not None:
+        row = attrs.asdict(counts)
+        print_json(row) if as_json else print_rows([{"what": name, "number": row[name]} for name in row])
+
+
+async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool, once: bool) -> Counts | None:
+    engine = relay_engine(settings, relay_settings)
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine that runs is a task's
+    serving: OutboxRelay | None = None
+
+    def stop() -> None:
+        if serving is None:
+            task.cancel()
+        else:
+            serving.stop()
+
+    try:
+        with stopped_by_signals(stop):
+            container = await _prepared(settings, engine)
+            await database_ready(engine, settings, wait=wait)
+            relay = OutboxRelay(engine, container, schema=settings.outbox_schema, settings=relay_settings)
+            if once:
+                return await relay.run_until_idle()
+            serving = relay
+            freeze_what_stays()
+            _log.info("relay starts", extra=_about(relay_settings))
+            await relay.run()
+            _log.info("relay has stopped")
+    except asyncio.CancelledError:
+        if task.uncancel() > 0:
+            raise
+        _log.info("stopped before it had begun, or while it delivered once")
+    finally:
+        await engine.dispose()
+    return None
+
+
+async def _prepared(settings: Settings, engine: AsyncEngine) -> Container:
+    """Load the application; what is wrong with it needs no database to be found."""
+    container = build_container(settings, engine)
+    packages = context_packages(settings)
+    handlers = discover_handlers(packages)
+    check_upcasters()
+    await check_buildable((each for each in handlers if each.queue is None), container)
+    if not handlers:
+        _log.warning(
+            "there are no handlers: name the packages of the contexts in OUTBOX_CONTEXTS",
+            extra={"contexts": ", ".join(packages) or "none"},
+        )
+    return container
+
+
+def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:
+    """Make the engine of a relay and of the handlers that it runs.
+
+    A relay that is stopped within a transaction must not hold others up for longer than its lease: the server
+    ends such a session by itself.
+    """
+    patience = f"{relay_settings.lease_seconds * 1_000:.0f}ms"
+    return create_engine(
+        settings.required_database_url,
+        session_defaults={
+            "application_name": "outbox-kernel relay",
+            "idle_in_transaction_session_timeout": patience,
+        },
+        pool_size=min(relay_settings.concurrency, POOL_SIZE_MAX),
+        max_overflow=0,
+    )
+
+
+def _about(relay_settings: RelaySettings) -> dict[str, object]:
+    try:
+        ours = version("outbox-kernel")
+    except PackageNotFoundError:
+        ours = "a checkout"
+    return {
+        "outbox_kernel": ours,
+        "code_version": relay_settings.code_version,
+        "concurrency": relay_settings.concurrency,
+        "poll_interval_seconds": relay_settings.poll_interval_seconds,
+        "lease_seconds": relay_settings.lease_seconds,
+    }

@@ -1,0 +1,146 @@
+"""A process that serves until it is told to stop: start-up in a sentence, signals, exit codes (R11, R14)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from infrastructure.errors import (
+    DatabaseMissing,
+    DatabaseUnreachable,
+    SchemaNotMigrated,
+    ServerFull,
+)
+from infrastructure.outbox.migrator import pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.settings import Settings
+
+R = TypeVar("R")
+
+_log = logging.getLogger("outbox.start")
+
+ANSWER_SECONDS_MAX = 8.0
+WAIT_SECONDS = 1.0
+EXIT_SIGNALLED = 128
+LEFT_OVER_SECONDS = 2.0
+_THREADS = "outbox-thread"
+# What a database may be for a while, and comes to be without us.
+_PASSING = (DatabaseUnreachable, DatabaseMissing, ServerFull, SchemaNotMigrated)
+
+
+def run_loop(work: Coroutine[Any, Any, R]) -> R:
+    """Run it on uvloop where that is installed."""
+    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        runner.get_loop().set_default_executor(threads)
+        result = runner.run(work)
+        # A runner waits without end for tasks that ignore their cancellation, and for threads: handlers leave both.
+        if left := runner.run(_left_over(threads)):
+            _log.warning("ended without waiting for what handlers have left behind: %s", ", ".join(left))
+            _leave(0)
+        return result
+
+
+async def _left_over(threads: ThreadPoolExecutor) -> list[str]:
+    """Cancel what still runs, and name what has not ended in time."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        _, tasks = await asyncio.wait(tasks, timeout=LEFT_OVER_SECONDS)
+    threads.shutdown(wait=False, cancel_futures=True)
+    return [*(task.get_name() for task in tasks), *_threads_left()]
+
+
+def _threads_left() -> list[str]:
+    every = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+    deadline = time.monotonic() + LEFT_OVER_SECONDS
+    for thread in every:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [each.name for each in every if each.is_alive()]
+
+
+def freeze_what_stays() -> None:
+    """Spare the garbage collector all that has been loaded: it would walk it again, batch after batch."""
+    gc.collect()
+    gc.freeze()
+
+
+async def database_ready(engine: AsyncEngine, settings: Settings, *, wait: bool) -> None:
+    """Return when the database answers and is migrated, or raise why it is not; with `wait`, look again."""
+    told = ""
+    while True:
+        try:
+            await _check_database(engine, settings)
+        except _PASSING as error:
+            if not wait:
+                raise
+            if str(error) != told:
+                told = str(error)
+                _log.info("waiting for the database: %s", told)
+            await asyncio.sleep(WAIT_SECONDS)
+        else:
+            return
+
+
+async def _check_database(engine: AsyncEngine, settings: Settings) -> None:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            steps = await pending(engine, settings)
+    except TimeoutError:
+        raise DatabaseUnreachable(
+            f"the database did not answer within {ANSWER_SECONDS_MAX:g} s: look at its load and its locks"
+        ) from None
+    if steps:
+        names = ", ".join(step.revision for step in steps)
+        raise SchemaNotMigrated(
+            f'database "{engine.url.database}" is not migrated ({names} not run yet): run `outbox migrate`'
+        )
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on the first SIGTERM or SIGINT; on the second, end this process at once."""
+    loop, told = asyncio.get_running_loop(), False
+
+    def on_signal(number: int) -> None:
+        nonlocal told
+        if told:
+            _log.warning("stopped at once: what is in hand is left for others to take over")
+            _leave(EXIT_SIGNALLED + number)
+        told = True
+        _log.info("stopping: a second signal stops at once", extra={"signal": signal.Signals(number).name})
+        stop()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _leave(code: int) -> None:
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,106 @@
+"""`outbox status`: who relays, what is left to do, and what nobody can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.cli.at_desk import at_desk
+from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
+from infrastructure.operations.health_of_work import seconds
+from infrastructure.operations.overview import overview
+
+if TYPE_CHECKING:
+    from infrastructure.operations.overview import Overview
+
+
+@click.command("status")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Show the live relays, the backlog, every subscription, and deliveries that no live relay can run."""
+    seen = at_desk(overview)
+    if as_json:
+        print_json(attrs.asdict(seen))
+        return
+    _relays(seen)
+    _backlog(seen)
+    _subscriptions(seen)
+    _stranded(seen)
+
+
+def _relays(seen: Overview) -> None:
+    if not seen.relays:
+        click.echo("no relay lives: start `outbox relay`")
+        return
+    print_title("relays")
+    print_rows(
+        [
+            {
+                "relay": str(relay.id)[:8],
+                "host": relay.host,
+                "process": relay.process_id,
+                "since": when(relay.started_at),
+                "code version": relay.code_version,
+                "handlers": len(relay.abilities),
+                "lease": f"{relay.lease_seconds_left:.0f} s left" if relay.live else "run out",
+            }
+            for relay in seen.relays
+        ]
+    )
+
+
+def _backlog(seen: Overview) -> None:
+    print_title("events")
+    backlog = dict(seen.backlog)
+    about = "about " if backlog.pop("delivered_is_estimated") else ""
+    print_rows(
+        [
+            {"status": name, "events": f"{about if name == 'delivered' else ''}{number}"}
+            for name, number in backlog.items()
+        ]
+    )
+    if seen.oldest:
+        click.echo(
+            f"oldest undelivered: {seen.oldest['event_type']} {seen.oldest['event_id']}, "
+            f"{seen.oldest['status']} since {seconds(seen.oldest['age_seconds'])}"
+        )
+
+
+def _subscriptions(seen: Overview) -> None:
+    if not seen.subscriptions:
+        return
+    print_title("subscriptions")
+    print_rows(
+        [
+            {
+                "name": each["name"],
+                "for": ", ".join(each["patterns"] or ()),
+                "live relays": each["carried_by"],
+                "waiting": each["waiting"],
+                "leased": each["leased"],
+                "dead": each["dead"],
+                "held": "retired" if each["retired_at"] else "paused" if each["paused_at"] else "",
+            }
+            for each in seen.subscriptions
+        ]
+    )
+
+
+def _stranded(seen: Overview) -> None:
+    if not seen.stranded:
+        return
+    print_title("no live relay can run")
+    print_rows(
+        [
+            {
+                "handler": each.handler,
+                "event": f"{each.event_type} v{each.event_version}",
+                "deliveries": each.deliveries,
+                "since": when(each.since),
+                "reason": each.reason,
+            }
+            for each in seen.stranded
+        ]
+    )

@@ -1,0 +1,93 @@
+"""`outbox pause`, `resume`, `retire`, `replay`: what to do about a handler as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.cli.at_desk import MOMENT, at_desk
+from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.operations import replaying, subscriptions
+
+if TYPE_CHECKING:
+    from infrastructure.operations import Desk
+    from infrastructure.operations.replaying import Replayed
+    from infrastructure.operations.selection import Moment
+
+
+@click.command("pause")
+@click.argument("name")
+@json_option
+def pause(*, name: str, as_json: bool) -> None:
+    """Hold the handler or publisher NAME: what is due for it waits, in order, until `outbox resume`."""
+    changed = at_desk(lambda desk: subscriptions.pause(desk, name))
+    _tell(name, "paused" if changed else "paused already", changed=changed, as_json=as_json)
+
+
+@click.command("resume")
+@click.argument("name")
+@json_option
+def resume(*, name: str, as_json: bool) -> None:
+    """Let the handler or publisher NAME go on."""
+    changed = at_desk(lambda desk: subscriptions.resume(desk, name))
+    _tell(name, "resumed" if changed else "not paused", changed=changed, as_json=as_json)
+
+
+@click.command("retire")
+@click.argument("name")
+@json_option
+def retire(*, name: str, as_json: bool) -> None:
+    """End the handler or publisher NAME, once no live relay carries it: what waits for it is skipped."""
+
+    async def work(desk: Desk) -> subscriptions.Retired:
+        with progress("retire") as begin:
+            return await subscriptions.retire(desk, name, begin)
+
+    ended = at_desk(work)
+    if as_json:
+        print_json({"name": name, "changed": ended.newly, "skipped": ended.skipped})
+        return
+    word = "retired" if ended.newly else "retired already"
+    click.echo(f"{name} is {word}, {count(ended.skipped, 'delivery', 'deliveries')} skipped")
+
+
+@click.command("replay")
+@click.option("--handler", "name", required=True, metavar="NAME", help="Who is to handle the past.")
+@click.option("--since", type=MOMENT, required=True, help="Since when: a moment, or an age such as 7d.")
+@click.option("--again", is_flag=True, help="Also what it has handled already.")
+@json_option
+def replay(*, name: str, since: Moment, again: bool, as_json: bool) -> None:
+    """Give a handler the events of the past that it is for and never had, in order.
+
+    What it has handled is known by its receipts: a handler that commits nothing leaves none, so say for it
+    exactly since when. Events that are not claimed yet, or in a relay's hands, are left alone.
+    """
+
+    async def work(desk: Desk) -> Replayed:
+        with progress("replay") as begin:
+            return await replaying.replay(desk, name, await since.resolved(desk), again=again, begin=begin)
+
+    replayed = at_desk(work)
+    if as_json:
+        print_json(attrs.asdict(replayed))
+    else:
+        click.echo(
+            f"{count(replayed.due, 'delivery', 'deliveries')} made due, "
+            f"of {count(replayed.matching, 'event')} for {name}"
+        )
+        if replayed.in_flight:
+            click.echo(
+                f"{count(replayed.in_flight, 'event')} not delivered yet and left to the relays", err=True
+            )
+    if not replayed.matching:
+        click.echo(f"no event for {name} is that young: give an earlier --since", err=True)
+        raise SystemExit(1)
+
+
+def _tell(name: str, word: str, *, changed: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "changed": changed})
+    else:
+        click.echo(f"{name} is {word}")

@@ -1,0 +1,85 @@
+"""The operator's desk: one connection to one outbox, transactions in turn, and the bell that wakes the relays."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+import attrs
+from sqlalchemy.pool import NullPool
+
+from infrastructure.connections import connect
+from infrastructure.database.engine import create_engine
+from infrastructure.database.explain import explained
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from datetime import datetime
+
+    from infrastructure.settings import Settings
+
+R = TypeVar("R")
+
+DEADLOCK_ATTEMPTS_MAX = 3
+
+
+@attrs.frozen
+class Desk:
+    """A connection and the schema of the outbox; `now` is for tests."""
+
+    connection: asyncpg.Connection
+    schema: str | None = None
+    channel: str = "outbox_channel"
+    now: datetime | None = None
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement and return its rows."""
+        return await self.connection.fetch(in_schema(statement, self.schema), *arguments)
+
+    async def fetch_one(self, statement: str, *arguments: Any) -> asyncpg.Record:
+        """Run a statement that answers with one row."""
+        (row,) = await self.fetch(statement, *arguments)
+        return row
+
+    async def clock(self) -> datetime:
+        """Return the server's time."""
+        moment: datetime = (await self.fetch_one(CLOCK, self.now))[0]
+        return moment
+
+    async def in_turn(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Do it in one transaction, while no other operator does anything; again, if a relay was in the way."""
+        for _ in range(DEADLOCK_ATTEMPTS_MAX - 1):
+            try:
+                return await self._in_turn(work)
+            except asyncpg.DeadlockDetectedError:
+                continue
+        return await self._in_turn(work)
+
+    async def _in_turn(self, work: Callable[[], Awaitable[R]]) -> R:
+        async with self.connection.transaction():
+            await self.fetch(TAKE_TURN)
+            return await work()
+
+    async def wake_relays(self) -> None:
+        """Tell the relays to look; those that do not hear find it at their next poll."""
+        await self.fetch(WAKE, self.channel)
+
+
+@asynccontextmanager
+async def desk(settings: Settings, *, now: datetime | None = None) -> AsyncIterator[Desk]:
+    """Open a desk; what the database refuses inside is raised as a sentence."""
+    engine = create_engine(settings.required_database_url, poolclass=NullPool)
+    with explained(engine.url):
+        connection = await connect(engine.sync_engine)
+        try:
+            yield Desk(connection, settings.outbox_schema, settings.channel, now)
+        except BaseException:
+            connection.terminate()  # whatever was under way is rolled back
+            raise
+        else:
+            await connection.close()
+        finally:
+            await engine.dispose()

@@ -1,0 +1,60 @@
+"""Doctor's look at this installation: what a relay started here would stumble over (R14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.container import build_container
+from infrastructure.discovery import context_packages
+from infrastructure.operations.verdicts import Check, fail, ok, warn
+from infrastructure.relay.roster import check_buildable
+from kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
+
+if TYPE_CHECKING:
+    from infrastructure.relay import RelaySettings
+    from infrastructure.settings import Settings
+
+
+async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
+    """Check handlers and upcasters as a relay does before it starts."""
+    return [await _handlers(settings), _upcasters(), _code_version(relay_settings)]
+
+
+async def _handlers(settings: Settings) -> Check:
+    try:
+        packages = context_packages(settings)
+        container = build_container(settings)
+        found = [each for each in discover_handlers(packages) if each.queue is None]
+        try:
+            await check_buildable(found, container)
+        finally:
+            await container[AsyncEngine].dispose()
+    except KernelError as error:
+        return fail("handlers", str(error), "mend it: a relay with this code does not start")
+    if not found:
+        return warn(
+            "handlers",
+            f"no handler in {', '.join(packages) or 'any context'}",
+            "name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the application's folder",
+        )
+    return ok("handlers", f"{len(found)} can be made: {', '.join(each.name for each in found)}")
+
+
+def _upcasters() -> Check:
+    try:
+        check_upcasters()
+    except MissingUpcaster as error:
+        return fail("upcasters", str(error), "write it: a relay with this code does not start")
+    return ok("upcasters", "every stored version has its way up")
+
+
+def _code_version(relay_settings: RelaySettings) -> Check:
+    if relay_settings.code_version == "unknown":
+        return warn(
+            "code version",
+            "relays do not say which version they run",
+            "set OUTBOX_CODE_VERSION, such as to the commit, so that `outbox status` can tell them apart",
+        )
+    return ok("code version", relay_settings.code_version)

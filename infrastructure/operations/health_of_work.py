@@ -1,0 +1,133 @@
+"""Doctor's look at the work: what is not delivered, and why (O1, R2, R9, R13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infrastructure.operations.verdicts import Check, fail, ok, warn
+from infrastructure.outbox.sql.inspection import BLOAT, OLDEST_TRANSACTION, ORPHANS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from infrastructure.operations.desk import Desk
+    from infrastructure.operations.overview import Overview
+
+# A claim takes milliseconds, and a takeover half a minute.
+PENDING_SECONDS_MAX = 60.0
+# Longer than the longest delay between two attempts.
+OPEN_SECONDS_MAX = 3_600.0
+# Live relays sweep for such leases once a minute, and at once when another's lease runs out.
+ORPHAN_SECONDS_MAX = 120.0
+DEAD_ROWS_MIN = 50_000
+TRANSACTION_SECONDS_MAX = 600.0
+
+
+async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
+    """Check relays, backlog, leases, subscriptions, dead letters and tables."""
+    checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
+    checks += [_dead(seen), *_held(seen), await _bloat(desk), await _oldest_transaction(desk)]
+    return checks
+
+
+def _relays(seen: Overview) -> Check:
+    undone = seen.backlog["pending"] + seen.backlog["leased"] + seen.backlog["open"]
+    if seen.live:
+        return ok("relays", f"{len(seen.live)} live")
+    if undone:
+        return fail("relays", f"none lives, and {undone} events are undelivered", "start `outbox relay`")
+    return warn("relays", "none lives; nothing is undelivered", "start `outbox relay`")
+
+
+def _oldest(seen: Overview) -> Check:
+    oldest = seen.oldest
+    if oldest is None:
+        return ok("oldest event", "nothing is undelivered")
+    age, what = oldest["age_seconds"], f"event {oldest['event_id']} ({oldest['event_type']})"
+    detail = f"{what} is {oldest['status']} since {seconds(age)}"
+    limit = OPEN_SECONDS_MAX if oldest["status"] == "open" else PENDING_SECONDS_MAX
+    if age <= limit:
+        return ok("oldest event", detail)
+    return warn("oldest event", detail, f"`outbox show {oldest['event_id']}` says what it waits for")
+
+
+async def _orphans(desk: Desk, seen: Overview) -> Check:
+    found = await desk.fetch_one(ORPHANS, desk.now)
+    if not found["leases"]:
+        return ok("leases", "all are held by live relays")
+    detail = f"{found['leases']} are held by nobody, the oldest since {seconds(found['age_seconds'])}"
+    if not seen.live:
+        return warn("leases", detail, "start `outbox relay`: it takes them over")
+    if found["age_seconds"] > ORPHAN_SECONDS_MAX:
+        return fail("leases", detail, "look at the relays' logs: a live one takes them over within a minute")
+    return ok("leases", detail + ", about to be taken over")
+
+
+def _stranded(seen: Overview) -> Check:
+    if not seen.stranded:
+        return ok("abilities", "whatever waits, a live relay can run")
+    first, number = seen.stranded[0], sum(each.deliveries for each in seen.stranded)
+    detail = f"nobody can run {number} deliveries: {first.handler} for {first.event_type}, {first.reason}"
+    if first.reason == "the subscription is retired":
+        return fail("abilities", detail, f"`outbox retire {first.handler}` again ends them")
+    return fail(
+        "abilities",
+        detail,
+        f"deploy the code that can, or end the handler with `outbox retire {first.handler}`",
+    )
+
+
+def _dead(seen: Overview) -> Check:
+    dead = sum(each["dead"] for each in seen.subscriptions)
+    if not dead:
+        return ok("dead letters", "none")
+    return warn(
+        "dead letters",
+        f"{dead} deliveries are dead",
+        "`outbox failed` lists them: mend the cause, then `outbox retry`, or `outbox skip`",
+    )
+
+
+def _held(seen: Overview) -> Iterator[Check]:
+    for each in seen.subscriptions:
+        if each["paused_at"] is not None and each["retired_at"] is None:
+            yield warn(
+                "paused",
+                f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {each['waiting']} wait",
+                f"`outbox resume {each['name']}` lets it go on",
+            )
+
+
+async def _bloat(desk: Desk) -> Check:
+    tables = await desk.fetch(BLOAT)
+    worst = max(tables, key=lambda row: row["dead_rows"], default=None)
+    if worst is None:
+        return ok("bloat", "no statistics yet")
+    vacuumed = worst["vacuumed_at"]
+    when = f"last vacuumed {vacuumed:%Y-%m-%d %H:%M}" if vacuumed else "never vacuumed"
+    detail = (
+        f"{worst['table_name']} has {worst['dead_rows']} dead rows beside {worst['live_rows']} live, {when}"
+    )
+    if worst["dead_rows"] > max(DEAD_ROWS_MIN, worst["live_rows"]):
+        remedy = f"end what pins the server's horizon (the next line), then VACUUM {worst['table_name']}"
+        return warn("bloat", detail, remedy)
+    return ok("bloat", detail)
+
+
+async def _oldest_transaction(desk: Desk) -> Check:
+    for row in await desk.fetch(OLDEST_TRANSACTION):
+        detail = f"process {row['pid']} ({row['application_name'] or 'unnamed'}, {row['state']}) for "
+        detail += seconds(row["seconds"])
+        if row["seconds"] > TRANSACTION_SECONDS_MAX:
+            remedy = f"let it end, or SELECT pg_terminate_backend({row['pid']}): until then no dead row goes"
+            return warn("oldest transaction", detail, remedy)
+        return ok("oldest transaction", detail)
+    return ok("oldest transaction", "none")
+
+
+def seconds(number: float) -> str:
+    """Write a duration as a person says it."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{max(number, 0):.1f} s"

@@ -1,0 +1,50 @@
+"""Status: who relays, what is left to do, and what nobody can do (O1, R2, R9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from infrastructure.operations.abilities import relays, stranded
+from infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
+
+if TYPE_CHECKING:
+    from infrastructure.operations.abilities import Relay, Stranded
+    from infrastructure.operations.desk import Desk
+
+Row = dict[str, Any]
+
+
+@attrs.frozen
+class Overview:
+    """The state of an outbox at a glance."""
+
+    relays: list[Relay]
+    backlog: Row
+    oldest: Row | None
+    subscriptions: list[Row]
+    stranded: list[Stranded]
+
+    @property
+    def live(self) -> list[Relay]:
+        """The relays that live."""
+        return [relay for relay in self.relays if relay.live]
+
+
+async def overview(desk: Desk) -> Overview:
+    """Look at the whole outbox; the cost goes with what is unsettled, not with what is stored."""
+    found = await relays(desk)
+    subscriptions = [dict(row) for row in await desk.fetch(SUBSCRIPTIONS_AND_DELIVERIES)]
+    for each in subscriptions:
+        each["carried_by"] = sum(relay.live and each["name"] in relay.abilities for relay in found)
+    oldest = await desk.fetch(OLDEST, desk.now)
+    return Overview(
+        relays=found,
+        backlog=dict(await desk.fetch_one(BACKLOG)),
+        oldest=dict(oldest[0]) if oldest else None,
+        subscriptions=subscriptions,
+        stranded=await stranded(
+            desk, found, (each["name"] for each in subscriptions if each["retired_at"] is not None)
+        ),
+    )

@@ -1,0 +1,97 @@
+"""Which events or deliveries an operator means, as it is typed and as the statements take it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import attrs
+
+from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from infrastructure.operations.desk import Desk
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class NothingFound(InfrastructureError):
+    """Nothing in the outbox is what the operator named."""
+
+
+@attrs.frozen
+class AggregateKey:
+    """An aggregate by its id, and its type where that was said."""
+
+    id: UUID
+    type: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> AggregateKey:
+        """Read TYPE:ID or ID, or raise ValueError."""
+        kind, _, identity = text.rpartition(":")
+        return cls(UUID(identity), kind or None)
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.id}" if self.type else str(self.id)
+
+    async def types(self, desk: Desk) -> list[str]:
+        """Return the types it may be of: asked by type and id, the outbox answers from an index."""
+        return [self.type] if self.type else [row[0] for row in await desk.fetch(AGGREGATE_TYPES)]
+
+
+@attrs.frozen
+class Moment:
+    """A point in time, or how long ago it is by the server's clock."""
+
+    at: datetime | None = None
+    ago: timedelta = timedelta()
+
+    @classmethod
+    def parse(cls, text: str) -> Moment:
+        """Read an ISO 8601 moment (UTC where it says nothing else), or an age such as 90m, 24h, 7d."""
+        if age := _AGE.fullmatch(text.strip()):
+            try:
+                return cls(ago=timedelta(**{_UNITS[age[2]]: float(age[1])}))
+            except OverflowError as error:
+                raise ValueError(str(error)) from error
+        at = datetime.fromisoformat(text.strip())
+        return cls(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+    async def resolved(self, desk: Desk) -> datetime:
+        """Return the point in time."""
+        return self.at if self.at is not None else await desk.clock() - self.ago
+
+
+@attrs.frozen
+class Selection:
+    """Deliveries of an event, a handler, an aggregate, an event type; of all, where nothing is said."""
+
+    event_id: UUID | None = None
+    handler: str | None = None
+    aggregate: AggregateKey | None = None
+    event_type: str | None = None
+
+    async def arguments(self, desk: Desk) -> tuple[object, ...]:
+        """Return the first parameters of CHOOSE_DELIVERIES."""
+        types = await self.aggregate.types(desk) if self.aggregate else None
+        pattern = type_pattern([self.event_type]) if self.event_type else None
+        return self.event_id, self.handler, pattern, types, self.aggregate and self.aggregate.id
+
+
+def type_pattern(patterns: Iterable[str]) -> str:
+    """Turn event types with `*` for any part into a regular expression of the server."""
+    return "^(" + "|".join(_regular(pattern) for pattern in patterns) + ")$"
+
+
+def _regular(pattern: str) -> str:
+    return "".join(
+        ".*" if character == "*" else "." if character == "?" else re.escape(character)
+        for character in pattern
+    )

@@ -1,0 +1,166 @@
+"""Events for people to look at: lists, one event's whole story, an aggregate's history (O1, K11)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from infrastructure.discovery import context_packages
+from infrastructure.operations.abilities import relays, why_not
+from infrastructure.operations.selection import NothingFound, type_pattern
+from infrastructure.operations.subscriptions import subscription
+from infrastructure.outbox.sql.inspection import (
+    DELIVERIES_OF,
+    EARLIER_DELIVERY,
+    EARLIER_EVENT,
+    EVENT,
+    EVENTS,
+    FAILED,
+    HISTORY,
+    RECEIPTS,
+)
+from kernel import UnknownEventType, masked_payload
+from kernel.events import MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from uuid import UUID
+
+    from infrastructure.operations.abilities import Relay
+    from infrastructure.operations.desk import Desk
+    from infrastructure.operations.overview import Row
+    from infrastructure.operations.selection import AggregateKey, Moment
+    from infrastructure.settings import Settings
+
+# In every payload, and secret in none.
+_PLAIN_KEYS = ("event_id", "occurred_at", "eventId", "occurredOn", "eventVersion")
+
+
+def know_events(settings: Settings) -> None:
+    """Define the contexts' events as far as their modules can be imported, so that payloads can be masked by field."""
+    for package in context_packages(settings):
+        for room in ("events", "handlers", "wiring"):
+            # What does not import here costs only detail: its payloads are masked as a whole.
+            with contextlib.suppress(Exception):
+                import_module(f"{package}.{room}")
+
+
+def presentable(event_type: str, payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return the payload without its secrets, and whether its class is known; if not, every value may be one."""
+    try:
+        return masked_payload(event_type, payload), True
+    except UnknownEventType:
+        return {key: value if key in _PLAIN_KEYS else MASK for key, value in payload.items()}, False
+
+
+async def events(
+    desk: Desk,
+    *,
+    event_type: str | None = None,
+    aggregate: AggregateKey | None = None,
+    status: str | None = None,
+    since: Moment | None = None,
+    limit: int = 20,
+) -> list[Row]:
+    """List events, the newest first."""
+    rows = await desk.fetch(
+        EVENTS,
+        type_pattern([event_type]) if event_type else None,
+        await aggregate.types(desk) if aggregate else None,
+        aggregate and aggregate.id,
+        status,
+        await since.resolved(desk) if since else None,
+        limit,
+    )
+    return [dict(row) for row in rows]
+
+
+async def failed(desk: Desk, limit: int) -> list[Row]:
+    """List what is dead or waits for another attempt, the oldest event first."""
+    return [dict(row) for row in await desk.fetch(FAILED, limit)]
+
+
+async def history(desk: Desk, aggregate: AggregateKey) -> list[Row]:
+    """Tell all events of an aggregate, with the deliveries of each."""
+    rows = [dict(row) for row in await desk.fetch(HISTORY, await aggregate.types(desk), aggregate.id)]
+    if not rows:
+        raise NothingFound(
+            f"the outbox has no event of aggregate {aggregate}: `outbox events` lists the newest"
+        )
+    deliveries: dict[UUID, list[Row]] = {}
+    for row in await desk.fetch(DELIVERIES_OF, [row["event_id"] for row in rows]):
+        deliveries.setdefault(row["event_id"], []).append(dict(row))
+    return [{**_decoded(row), "deliveries": deliveries.get(row["event_id"], [])} for row in rows]
+
+
+async def show(desk: Desk, event_id: UUID) -> Row:
+    """Tell one event's whole story, and what it waits for."""
+    rows = await desk.fetch(EVENT, event_id)
+    if not rows:
+        raise NothingFound(f"there is no event {event_id}: `outbox events` lists the newest")
+    event, found, now = _decoded(dict(rows[0])), await relays(desk), await desk.clock()
+    event["held_by"] = _holder(event, found)
+    event["waits_for"] = await _wait_of_event(desk, event, found, now)
+    event["deliveries"] = [dict(row) for row in await desk.fetch(DELIVERIES_OF, [event_id])]
+    for delivery in event["deliveries"]:
+        delivery["held_by"] = _holder(delivery, found)
+        delivery["waits_for"] = await _wait_of_delivery(desk, event, delivery, found, now)
+    event["receipts"] = [dict(row) for row in await desk.fetch(RECEIPTS, [event_id])]
+    return event
+
+
+def _decoded(row: Row) -> Row:
+    payload, known = presentable(row["event_type"], json.loads(row["payload"]))
+    return {**row, "payload": payload, "class_known": known, "headers": json.loads(row["headers"])}
+
+
+def _holder(row: Row, found: Iterable[Relay]) -> str | None:
+    if row["lease_relay"] is None:
+        return None
+    for relay in found:
+        if (relay.id, relay.epoch) == (row["lease_relay"], row["lease_epoch"]):
+            return f"{relay.host}, process {relay.process_id}" + (
+                "" if relay.live else ", whose lease has run out"
+            )
+    return "a relay that is gone: a live one takes it over"
+
+
+async def _wait_of_event(desk: Desk, event: Row, found: Iterable[Relay], now: datetime) -> str | None:
+    if event["status"] != "pending":
+        return None
+    if not any(relay.live for relay in found):
+        return "a relay: none lives"
+    if event["available_at"] > now:
+        return f"its time, {event['available_at']:%Y-%m-%d %H:%M:%S %Z}"
+    where = (event["aggregate_type"], event["aggregate_id"], event["position"])
+    for earlier in await desk.fetch(EARLIER_EVENT, *where):
+        return f"its turn: event {earlier['event_id']} of its aggregate is {earlier['status']}"
+    return "the next claim"
+
+
+async def _wait_of_delivery(
+    desk: Desk, event: Row, delivery: Row, found: Iterable[Relay], now: datetime
+) -> str | None:
+    if delivery["status"] == "dead":
+        return "an operator: `outbox retry` or `outbox skip`"
+    if delivery["status"] != "waiting":
+        return None
+    where = (delivery["order_key"], delivery["handler"], delivery["position"])
+    for earlier in await desk.fetch(EARLIER_DELIVERY, *where):
+        return f"its turn: event {earlier['event_id']} is {earlier['status']} for this handler"
+    abilities = [relay.abilities for relay in found if relay.live]
+    if reason := why_not(abilities, delivery["handler"], event["event_type"], event["event_version"]):
+        return f"a relay: {reason}"
+    return await _wait_for_time(desk, delivery, now)
+
+
+async def _wait_for_time(desk: Desk, delivery: Row, now: datetime) -> str:
+    with contextlib.suppress(NothingFound):
+        if (await subscription(desk, delivery["handler"])).paused_at is not None:
+            return "an operator: its handler is paused, `outbox resume`"
+    if delivery["available_at"] > now:
+        return f"its next attempt, {delivery['available_at']:%Y-%m-%d %H:%M:%S %Z}"
+    return "the next claim"

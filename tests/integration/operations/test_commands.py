@@ -1,0 +1,253 @@
+"""The operator's commands as they are typed: output for people and programs, exit codes, questions (O1)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from infrastructure.cli import main
+from infrastructure.operations import Desk
+from tests import servers
+from tests.integration.operations.conftest import HANDLER, TABLES, Outbox
+
+Result = tuple[int | str | None, str, str]
+
+
+@pytest.fixture
+def by_hand(outbox_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put rows into an empty outbox; the commands' own loop runs afterwards."""
+    for name in ("OUTBOX_SCHEMA", "OUTBOX_CONTEXTS", "OUTBOX_CHANNEL", "OUTBOX_CLEANUP_DAYS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DATABASE_URL", outbox_url)
+
+    def on_outbox(work: Callable[[Outbox], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            connection = await asyncpg.connect(outbox_url)
+            try:
+                return await work(Outbox(Desk(connection), outbox_url))
+            finally:
+                await connection.close()
+
+        return servers.run(run())
+
+    yield on_outbox
+    on_outbox(lambda outbox: outbox.execute(f"TRUNCATE {TABLES} RESTART IDENTITY"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], by_hand: Any) -> Callable[..., Result]:
+    def typed(*words: object) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return typed
+
+
+async def dead_event(outbox: Outbox) -> Any:
+    event = await outbox.event(uuid4(), "dead")
+    await outbox.delivery(event)
+    return event
+
+
+async def busy(outbox: Outbox) -> Any:
+    await outbox.subscription()
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    return await dead_event(outbox)
+
+
+def test_status_is_sections_for_people_and_one_document_for_programs(run: Any, by_hand: Any) -> None:
+    assert run("status")[1].startswith("no relay lives: start `outbox relay`")
+    by_hand(busy)
+
+    async def stranded(outbox: Outbox) -> None:
+        await outbox.delivery(await outbox.event(status="open"), "waiting", handler="bank.Gone")
+
+    by_hand(stranded)
+    code, out, _ = run("status")
+    assert code == 0
+    for title in ("# relays", "# events", "# subscriptions", "# no live relay can run"):
+        assert title in out
+    assert "bank.Gone\tbank.paid v1\t1\t" in out
+    seen = json.loads(run("status", "--json")[1])
+    assert set(seen) == {"relays", "backlog", "oldest", "subscriptions", "stranded"}
+    assert seen["relays"][0]["host"] == "host-1"
+
+
+def test_on_a_terminal_the_sections_are_tables(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(busy)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, out, _ = run("status")
+    assert "\nrelays\n" in out
+    assert "│ host-1" in out
+
+
+def test_an_id_stays_whole_on_a_narrow_terminal(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = by_hand(busy)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert str(event) in run("events")[1]
+
+
+def test_events_show_history_and_failed_tell_the_same_event(run: Any, by_hand: Any) -> None:
+    event = by_hand(dead_event)
+    (row,) = json.loads(run("events", "--json", "--status", "dead")[1])
+    assert row["event_id"] == str(event)
+    aggregate = f"{row['aggregate_type']}:{row['aggregate_id']}"
+    assert run("events", "--since", "1h", "--type", "bank.*", "--aggregate", aggregate)[1].count("\n") == 1
+    assert "an operator: `outbox retry` or `outbox skip`" in run("show", event)[1]
+    assert json.loads(run("show", event, "--json")[1])["deliveries"][0]["status"] == "dead"
+    assert f"\t{HANDLER}\t" in run("history", aggregate)[1]
+    assert json.loads(run("history", aggregate, "--json")[1])[0]["event_id"] == str(event)
+    assert "ValueError: no" in run("failed")[1]
+    assert json.loads(run("failed", "--json")[1])["total"] == 1
+
+
+def test_nothing_failed_is_no_error(run: Any) -> None:
+    assert run("failed") == (0, "", "nothing has failed\n")
+
+
+def test_failed_says_how_many_it_left_out(run: Any, by_hand: Any) -> None:
+    by_hand(dead_event)
+    by_hand(dead_event)
+    _, out, err = run("failed", "--limit", 1)
+    assert (out.count("\n"), err) == (1, "and 1 more: --limit shows them\n")
+
+
+def test_retry_and_skip_say_how_many(run: Any, by_hand: Any) -> None:
+    event = by_hand(dead_event)
+    assert run("retry", event) == (0, "1 delivery retried\n", "")
+    assert run("skip", event, "--handler", HANDLER) == (0, "1 delivery skipped\n", "")
+    answer = json.loads(run("retry", event, "--json")[1])
+    assert answer == {"retried": 1, "chosen": 1, "changed": 1, "left": 0}
+
+
+@pytest.mark.parametrize(
+    "words", [["retry", "--all"], ["skip", "--handler", "bank.Absent"], ["retry", str(uuid4())]]
+)
+def test_nothing_to_do_is_one_sentence_and_code_1(run: Any, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: there is no")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["retry"],
+        ["skip"],
+        ["retry", str(uuid4()), "--all"],
+        ["show", "x"],
+        ["history", "x"],
+        ["events", "--since", "yesterday"],
+        ["replay", "--handler", "a.B"],
+        ["purge", "--older-than", "-1"],
+    ],
+)
+def test_a_mistyped_line_is_one_sentence_and_code_2(run: Any, words: list[str]) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand(dead_event)
+    by_hand(dead_event)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda _, **__: False)
+    assert run("skip", "--all") == (1, "", "nothing was changed\n")
+    monkeypatch.setattr("click.confirm", lambda question, **_: question == "skip 2 deliveries?")
+    assert run("skip", "--all") == (0, "2 deliveries skipped\n", "")
+    monkeypatch.setattr("click.confirm", lambda question, **_: pytest.fail(question))
+    assert run("retry", "--handler", HANDLER, "--skipped", "--yes") == (0, "2 deliveries retried\n", "")
+
+
+def test_a_handler_is_paused_resumed_replayed_and_retired(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.subscription())
+    by_hand(lambda outbox: outbox.event(uuid4()))
+    assert run("pause", HANDLER)[:2] == (0, f"{HANDLER} is paused\n")
+    assert run("pause", HANDLER)[:2] == (0, f"{HANDLER} is paused already\n")
+    assert json.loads(run("resume", HANDLER, "--json")[1]) == {"name": HANDLER, "changed": True}
+    assert run("resume", HANDLER)[:2] == (0, f"{HANDLER} is not paused\n")
+    code, out, _ = run("replay", "--handler", HANDLER, "--since", "1h")
+    assert (code, out) == (0, f"1 delivery made due, of 1 event for {HANDLER}\n")
+    assert run("retire", HANDLER)[:2] == (0, f"{HANDLER} is retired, 1 delivery skipped\n")
+    assert run("retire", HANDLER)[:2] == (0, f"{HANDLER} is retired already, 0 deliveries skipped\n")
+    assert json.loads(run("retire", HANDLER, "--json")[1])["changed"] is False
+
+
+def test_a_replay_of_nothing_fails_and_one_of_pending_events_says_so(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.subscription())
+    code, out, err = run("replay", "--handler", HANDLER, "--since", "1h")
+    assert (code, out) == (1, f"0 deliveries made due, of 0 events for {HANDLER}\n")
+    assert err == f"no event for {HANDLER} is that young: give an earlier --since\n"
+    by_hand(lambda outbox: outbox.event(status="pending"))
+    code, _, err = run("replay", "--handler", HANDLER, "--since", "1h")
+    assert (code, err) == (0, "1 event not delivered yet and left to the relays\n")
+    assert json.loads(run("replay", "--handler", HANDLER, "--since", "1h", "--json")[1])["in_flight"] == 1
+
+
+def test_purge_takes_its_days_from_the_settings(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(lambda outbox: outbox.event(days_old=5))
+    assert json.loads(run("purge", "--json")[1])["events"] == 0
+    monkeypatch.setenv("OUTBOX_CLEANUP_DAYS", "never")
+    code, _, err = run("purge")
+    assert code == 2
+    assert "say --older-than DAYS" in err
+    assert run("purge", "--older-than", 4)[1].startswith("1 event delivered more than 4 days ago purged")
+
+
+def test_long_work_shows_a_bar_on_a_terminal(run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand(dead_event)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, out, err = run("retry", "--all")
+    assert (code, out) == (0, "1 delivery retried\n")
+    assert "retry" in err
+
+
+def test_doctor_ends_with_1_when_something_is_not_delivered(run: Any, by_hand: Any) -> None:
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert "migrations\tfail\tnot run yet: outbox_0001" in out
+    assert json.loads(run("doctor", "--json")[1])["healthy"] is False
+
+
+def test_without_tables_the_remedy_is_to_migrate(
+    run: Any, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", empty_postgres_url)
+    for command in (["status"], ["events"], ["failed"], ["retry", "--all"], ["purge"], ["pause", "x"]):
+        code, out, err = run(*command)
+        assert (code, out) == (1, "")
+        assert "does not exist): run `outbox migrate`" in err
+
+
+def test_an_outbox_in_a_schema_of_its_own_is_found_there(
+    run: Any, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", empty_postgres_url)
+    monkeypatch.setenv("OUTBOX_SCHEMA", "mailroom")
+    monkeypatch.setenv("OUTBOX_CONTEXTS", "contexts.accounts")
+    assert run("migrate")[0] == 0
+    for command in (["status"], ["events"], ["failed"], ["purge"]):
+        assert run(*command)[0] == 0, command
+    for command in (["retry", "--all"], ["skip", "--all"], ["retire", "x"], ["show", str(uuid4())]):
+        code, _, err = run(*command)
+        assert (code, err.startswith("error: there is no")) == (1, True), command
+    checks = {each["check"]: each["state"] for each in json.loads(run("doctor", "--json")[1])["checks"]}
+    assert (checks["migrations"], checks["bloat"], checks["leases"]) == ("ok", "ok", "ok")

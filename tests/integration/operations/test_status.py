@@ -1,0 +1,75 @@
+"""Status: who relays, what is left to do, and what nobody can do (R2, R9, O1)."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from infrastructure.operations.overview import overview
+
+HANDLER = "bank.Letters"
+
+
+async def test_events_are_counted_by_status_and_the_oldest_undelivered_is_named(outbox: Any) -> None:
+    await outbox.event(days_old=3)
+    await outbox.delivery(await outbox.event(status="dead", days_old=2))
+    oldest = await outbox.event(status="open", days_old=1)
+    await outbox.delivery(oldest, "waiting")
+    for status in ("pending", "pending", "leased"):
+        await outbox.event(status=status)
+    seen = await overview(outbox.desk)
+    assert seen.backlog == {
+        "pending": 2,
+        "leased": 1,
+        "open": 1,
+        "dead": 1,
+        "delivered": 1,
+        "delivered_is_estimated": False,
+    }
+    assert seen.oldest is not None
+    assert (seen.oldest["event_id"], seen.oldest["status"]) == (oldest, "open")
+    assert 86_000 < seen.oldest["age_seconds"] < 87_000
+
+
+async def test_an_outbox_with_nothing_left_to_do_has_no_oldest_event(outbox: Any) -> None:
+    await outbox.event()
+    assert (await overview(outbox.desk)).oldest is None
+
+
+async def test_subscriptions_tell_their_live_relays_and_deliveries(outbox: Any) -> None:
+    await outbox.subscription()
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    await outbox.relay({HANDLER: {"bank.paid": 1}}, live=False)
+    for status in ("waiting", "waiting", "leased", "dead", "done"):
+        await outbox.delivery(await outbox.event(status="open"), status)
+    await outbox.delivery(await outbox.event(status="open"), "waiting", handler="bank.Stranger")
+    seen = await overview(outbox.desk)
+    assert [relay.live for relay in seen.relays].count(True) == len(seen.live) == 1
+    letters, stranger = seen.subscriptions
+    assert (letters["carried_by"], letters["waiting"], letters["leased"], letters["dead"]) == (1, 2, 1, 1)
+    assert (stranger["name"], stranger["kind"], stranger["waiting"]) == ("bank.Stranger", None, 1)
+
+
+async def test_what_no_live_relay_can_run_is_named_with_the_reason(outbox: Any) -> None:
+    await outbox.relay({"bank.A": {"bank.paid": 1, "bank.unknown": 0}, "bank.All": {"bank.*": 1}})
+    await outbox.relay({"bank.B": {"bank.paid": 1}}, live=False)
+    await outbox.subscription("bank.Old")
+    await outbox.execute("UPDATE outbox_subscriptions SET retired_at = now()")
+    for handler, event_type, version in (
+        *(("bank.A", "bank.paid", 1), ("bank.A", "bank.paid", 2), ("bank.A", "bank.unknown", 1)),
+        *(("bank.A", "bank.noted", 1), ("bank.B", "bank.paid", 1), ("bank.All", "bank.paid", 1)),
+        ("bank.Old", "bank.paid", 1),
+    ):
+        event = await outbox.event(uuid4(), "open", event_type=event_type, version=version)
+        await outbox.delivery(event, "waiting", handler=handler)
+    seen = {
+        (each.handler, each.event_type, each.event_version): each.reason
+        for each in (await overview(outbox.desk)).stranded
+    }
+    assert seen == {
+        ("bank.A", "bank.paid", 2): "the live relays that carry it know only older versions, up to 1",
+        ("bank.A", "bank.unknown", 1): "the live relays that carry it do not know this event type",
+        ("bank.A", "bank.noted", 1): "the live relays that carry it do not know this event type",
+        ("bank.B", "bank.paid", 1): "no live relay carries it",
+        ("bank.Old", "bank.paid", 1): "the subscription is retired",
+    }

@@ -1,0 +1,156 @@
+"""Events for people to look at: found by what is known of them, their secrets masked (K11, O1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from infrastructure.operations import AggregateKey, stories
+from infrastructure.operations.selection import Moment, NothingFound
+from kernel import DomainEvent, event, sensitive
+from kernel.catalogue import isolated_definitions
+
+HANDLER = "bank.Letters"
+
+
+async def test_events_are_listed_newest_first_by_what_is_asked(outbox: Any) -> None:
+    wallet = uuid4()
+    old = await outbox.event(days_old=9, event_type="bank.noted")
+    mine = await outbox.event(wallet)
+    dead = await outbox.event(status="dead")
+
+    async def found(**options: Any) -> list[Any]:
+        return [row["event_id"] for row in await stories.events(outbox.desk, **options)]
+
+    assert await found() == [dead, mine, old]
+    assert await found(limit=1) == [dead]
+    assert await found(event_type="bank.n*") == [old]
+    assert await found(status="dead") == [dead]
+    assert await found(since=Moment(ago=timedelta(days=1))) == [dead, mine]
+    assert await found(aggregate=AggregateKey(wallet)) == [mine]
+    assert await found(aggregate=AggregateKey(wallet, "bank.wallet")) == [mine]
+    assert await found(aggregate=AggregateKey(uuid4())) == []
+
+
+async def test_what_is_declared_sensitive_is_masked(outbox: Any) -> None:
+    with isolated_definitions():
+
+        @event("bank.masked")
+        class Masked(DomainEvent):
+            what: str
+            secret: str = sensitive()
+
+        payload = {"event_id": "x", "what": "plain", "secret": "hush", "from_an_older_version": "hush"}
+        event_id = await outbox.event(event_type="bank.masked", payload=payload)
+        story = await stories.show(outbox.desk, event_id)
+    assert story["payload"]["what"] == "plain"
+    assert "hush" not in str(story)
+    assert story["class_known"]
+
+
+async def test_of_an_event_that_is_not_known_here_every_field_is_masked(outbox: Any) -> None:
+    event_id = await outbox.event(event_type="bank.elsewhere", payload={"event_id": "x", "what": "hush"})
+    story = await stories.show(outbox.desk, event_id)
+    assert story["payload"] == {"event_id": "x", "what": "***"}
+    assert not story["class_known"]
+
+
+async def test_a_pending_event_tells_what_it_waits_for(outbox: Any) -> None:
+    wallet = uuid4()
+    first, second = await outbox.event(wallet, "pending"), await outbox.event(wallet, "pending")
+
+    async def wait(event_id: Any) -> Any:
+        return (await stories.show(outbox.desk, event_id))["waits_for"]
+
+    assert await wait(first) == "a relay: none lives"
+    await outbox.relay()
+    assert await wait(first) == "the next claim"
+    assert await wait(second) == f"its turn: event {first} of its aggregate is pending"
+    await outbox.execute("UPDATE outbox_events SET available_at = clock_timestamp() + interval '1 hour'")
+    assert (await wait(first)).startswith("its time, ")
+
+
+async def test_a_delivery_tells_what_it_waits_for(outbox: Any) -> None:
+    await outbox.subscription()
+    wallet = uuid4()
+    first, second = await outbox.event(wallet, "dead"), await outbox.event(wallet, "open")
+    await outbox.delivery(first)
+    await outbox.delivery(second, "waiting")
+
+    async def wait(event_id: Any) -> Any:
+        (delivery,) = (await stories.show(outbox.desk, event_id))["deliveries"]
+        return delivery["waits_for"]
+
+    assert await wait(first) == "an operator: `outbox retry` or `outbox skip`"
+    assert await wait(second) == f"its turn: event {first} is dead for this handler"
+    await outbox.execute("UPDATE outbox_deliveries SET status = 'done' WHERE position = 1")
+    assert await wait(first) is None
+    assert await wait(second) == "a relay: no live relay carries it"
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    assert await wait(second) == "the next claim"
+    await outbox.execute("UPDATE outbox_deliveries SET available_at = clock_timestamp() + interval '1 hour'")
+    assert (await wait(second)).startswith("its next attempt, ")
+    await outbox.execute("UPDATE outbox_subscriptions SET paused_at = now()")
+    assert await wait(second) == "an operator: its handler is paused, `outbox resume`"
+
+
+async def test_who_holds_it_is_told_by_host_and_process(outbox: Any) -> None:
+    event = await outbox.event(status="open")
+    await outbox.delivery(event, "leased", lease=await outbox.relay())
+    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
+    assert delivery["held_by"] == "host-1, process 7"
+    await outbox.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
+    assert delivery["held_by"] == "host-1, process 7, whose lease has run out"
+    await outbox.execute("DELETE FROM outbox_relays")
+    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
+    assert delivery["held_by"] == "a relay that is gone: a live one takes it over"
+
+
+async def test_receipts_are_part_of_the_story(outbox: Any) -> None:
+    event = await outbox.event()
+    await outbox.receipt(event)
+    (receipt,) = (await stories.show(outbox.desk, event))["receipts"]
+    assert (receipt["handler"], receipt["outcome"]) == (HANDLER, "done")
+
+
+async def test_a_history_is_in_the_aggregates_own_order(outbox: Any) -> None:
+    wallet = uuid4()
+    await outbox.event(uuid4())
+    events = [await outbox.event(wallet) for _ in range(3)]
+    # What a transaction that began earlier writes last has the lower position.
+    await outbox.execute(
+        "UPDATE outbox_events SET aggregate_version = aggregate_version + 10 WHERE position = 2"
+    )
+    await outbox.delivery(events[1], "done")
+    rows = await stories.history(outbox.desk, AggregateKey(wallet))
+    assert [row["event_id"] for row in rows] == [events[1], events[2], events[0]]
+    assert [len(row["deliveries"]) for row in rows] == [1, 0, 0]
+
+
+async def test_what_is_not_there_is_a_sentence(outbox: Any) -> None:
+    with pytest.raises(NothingFound, match="there is no event"):
+        await stories.show(outbox.desk, uuid4())
+    with pytest.raises(NothingFound, match="has no event of aggregate"):
+        await stories.history(outbox.desk, AggregateKey(uuid4()))
+
+
+async def test_failed_lists_dead_and_retrying_with_how_many_wait_behind(outbox: Any) -> None:
+    wallet = uuid4()
+    dead = await outbox.event(wallet, "dead")
+    await outbox.delivery(dead)
+    for _ in range(2):
+        await outbox.delivery(await outbox.event(wallet, "open"), "waiting", attempts=0, error=None)
+    retrying = await outbox.event(status="open")
+    await outbox.delivery(retrying, "waiting", attempts=2)
+    await outbox.delivery(await outbox.event(), "done")
+    rows = await stories.failed(outbox.desk, 10)
+    assert [(row["event_id"], row["status"], row["attempts"], row["behind"]) for row in rows] == [
+        (dead, "dead", 3, 2),
+        (retrying, "retrying", 2, 0),
+    ]
+    assert [(row["next_at"] is None, row["total"]) for row in rows] == [(True, 2), (False, 2)]
+    assert len(await stories.failed(outbox.desk, 1)) == 1
