@@ -1,0 +1,77 @@
+"""`python -m tests.faults`: every cell, or those asked for; a table, and a last line of totals.
+
+FAULTS_SEED repeats a run, FAULTS_EVENTS is how many events all cells have together, FAULTS_CELLS names some
+of them, FAULTS_SHORT=1 plays a few small ones chosen by the seed, and FAULTS_KEEP=1 keeps the logs in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import attrs
+
+from tests.faults.cell import Cell, Report, play, prepare
+from tests.faults.cells import CELLS
+from tests.faults.printing import print_heading, print_report, print_totals, say
+from tests.faults.rig import LONG, SHORT, Scale
+from tests.faults.server import RestartableServer
+
+EVENTS = 120_000
+SHORT_CELLS = 3
+
+
+def wanted_cells(seed: str, *, short: bool) -> list[Cell]:
+    """The cells of this run: those named, some by the seed, or all."""
+    if names := os.environ.get("FAULTS_CELLS"):
+        return [CELLS[name] for name in names.split(",")]
+    if short:
+        quick = [cell for cell in CELLS.values() if cell.quick]
+        return random.Random(seed).sample(quick, SHORT_CELLS)
+    return list(CELLS.values())
+
+
+def scale_of(cells: list[Cell], *, short: bool) -> Scale:
+    """How large each cell is."""
+    scale = SHORT if short else LONG
+    events = os.environ.get("FAULTS_EVENTS") or (None if short else EVENTS)
+    return scale if events is None else attrs.evolve(scale, events=int(events) // len(cells))
+
+
+async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[Report]:
+    """Play the cells one after the other on one server."""
+    reports = []
+    with RestartableServer() as server:
+        await prepare(server)
+        for cell in cells:
+            if reason := cell.missing():
+                say(f"{cell.name}: skipped, {reason}")
+                continue
+            report = await play(cell, server, folder, scale, seed)
+            print_report(report)
+            reports.append(report)
+    return reports
+
+
+def main() -> int:
+    """Run, print, and say by the exit code whether all promises were kept."""
+    short = os.environ.get("FAULTS_SHORT", "") not in ("", "0")
+    seed = os.environ.get("FAULTS_SEED") or str(random.randrange(2**32))
+    cells = wanted_cells(seed, short=short)
+    folder = Path(tempfile.mkdtemp(prefix="outbox-faults-"))
+    say(f"FAULTS_SEED={seed}; logs in {folder}")
+    print_heading()
+    reports = asyncio.run(run(cells, scale_of(cells, short=short), seed, folder))
+    clean = print_totals(reports)
+    if clean and not os.environ.get("FAULTS_KEEP"):
+        shutil.rmtree(folder)
+    return 0 if clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
