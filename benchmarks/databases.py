@@ -23,21 +23,22 @@ async def measured_database() -> AsyncIterator[str]:
     """Yield the URL of a fresh database on a durable server, and drop it afterwards."""
     server = Settings.from_environment().database_url
     if server:
-        async with _database_on(server) as url:
+        async with database_on(server) as url:
             yield url
         return
     # A folder of its own makes the embedded server keep its promises to the disk, as production's does.
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         # A server started by root runs as another user, who must get in.
         Path(folder).chmod(0o711)  # noqa: ASYNC240 - nothing else runs in this loop
-        async with EmbeddedPostgres(f"{folder}/data") as embedded, _database_on(embedded.url) as url:
+        async with EmbeddedPostgres(f"{folder}/data") as embedded, database_on(embedded.url) as url:
             yield url
 
 
 @asynccontextmanager
-async def _database_on(server: str) -> AsyncIterator[str]:
+async def database_on(server: str) -> AsyncIterator[str]:
+    """Yield the URL of a fresh database on the server of this URL, and drop it afterwards."""
     name = f"outbox_bench_{uuid4().hex[:12]}"
-    admin = await asyncpg.connect(_dsn(server))
+    admin = await asyncpg.connect(dsn_of(server))
     try:
         await admin.execute(f"CREATE DATABASE {name}")
         try:
@@ -48,10 +49,11 @@ async def _database_on(server: str) -> AsyncIterator[str]:
         await admin.close()
 
 
-def _dsn(url: str) -> str:
+def dsn_of(url: str) -> str:
+    """Return the URL as asyncpg reads it."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 async def bare_connection(url: str) -> asyncpg.Connection:
     """Connect as a floor does: asyncpg and nothing else."""
-    return await asyncpg.connect(_dsn(url))
+    return await asyncpg.connect(dsn_of(url))

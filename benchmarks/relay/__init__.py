@@ -1,0 +1,1 @@
+"""The relay measured: each figure against its floor in the same run, on the product's own tables."""

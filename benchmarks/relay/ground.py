@@ -1,0 +1,149 @@
+"""The ground of all measurements: a database with the product's own tables, and events in it by SQL."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import attrs
+
+from benchmarks.databases import bare_connection, dsn_of
+from benchmarks.relay.parcels import AGGREGATE_TYPE, EVENT_TYPE, bench_metadata, weighed
+from benchmarks.relay.sizes import AGGREGATES
+from infrastructure.database import create_engine
+from infrastructure.outbox.migrator import migrate
+from infrastructure.relay.settings import CHANNEL
+from infrastructure.settings import Settings
+from kernel import serialize_event
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import asyncpg
+
+# Event ids are UUIDv7 as the kernel's are: random ones would make every index entry touch a page of its own.
+FILL = """
+INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+                           payload, occurred_at, status, processed_at)
+SELECT event_id, $1, 1, $2, parcel_id, number / $5::int + 1,
+       $3::jsonb || jsonb_build_object('event_id', event_id, 'parcel', parcel_id),
+       clock_timestamp(), $7, CASE WHEN $7 = 'delivered' THEN clock_timestamp() END
+FROM (
+  SELECT number, md5((number % $5::int)::text)::uuid AS parcel_id,
+         (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
+          || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid AS event_id
+  FROM generate_series($4::int, $4::int + $6::int - 1) AS number
+) AS event
+"""
+
+# As a transaction that took its position long ago and commits now.
+COMMIT_LATE = """
+INSERT INTO outbox_events (position, event_id, event_type, event_version, aggregate_type, aggregate_id,
+                           aggregate_version, payload, occurred_at)
+OVERRIDING SYSTEM VALUE
+VALUES ($1, $2, $3, 1, $4, $5, 1, $6, clock_timestamp())
+"""
+
+EMPTY = """
+TRUNCATE outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays,
+         bench_bookings, bench_weighed_parcels RESTART IDENTITY
+"""
+
+
+@attrs.frozen
+class Ground:
+    """One database to measure in."""
+
+    url: str
+    connection: asyncpg.Connection
+
+    @property
+    def dsn(self) -> str:
+        """Its address as asyncpg reads it."""
+        return dsn_of(self.url)
+
+    async def empty(self) -> None:
+        """Leave nothing of what was measured before."""
+        await self.connection.execute(EMPTY)
+
+    async def fill(
+        self, events: int, *, aggregates: int = AGGREGATES, first: int = 0, status: str = "pending"
+    ) -> None:
+        """Add events, the aggregates taking turns; `first` counts on where an earlier call has ended."""
+        await self.connection.execute(
+            FILL, EVENT_TYPE, AGGREGATE_TYPE, stored_payload(), first, aggregates, events, status
+        )
+
+    async def renew(self, events: int, *, aggregates: int = AGGREGATES) -> None:
+        """Have just so many events in an outbox as good as new."""
+        await self.empty()
+        await self.fill(events, aggregates=aggregates)
+        await self.vacuum()
+
+    async def vacuum(self) -> None:
+        """Do what autovacuum would."""
+        await self.connection.execute("VACUUM (ANALYZE) outbox_events")
+
+    async def add(self, events: int, first: int) -> None:
+        """Add events in one transaction, and wake the relay with it."""
+        async with self.connection.transaction():
+            await self.fill(events, first=first)
+            await self.connection.execute(f"NOTIFY {CHANNEL}")
+
+    async def take_position(self) -> int:
+        """Take a position as a writer does that commits much later."""
+        return int(
+            await self.connection.fetchval(
+                "SELECT nextval(pg_get_serial_sequence('outbox_events', 'position'))"
+            )
+        )
+
+    async def commit_late(self, position: int) -> None:
+        """Commit an event at that position."""
+        event = weighed(UUID(int=position))
+        async with self.connection.transaction():
+            await self.connection.execute(
+                COMMIT_LATE,
+                *(position, event.event_id, EVENT_TYPE, AGGREGATE_TYPE, event.parcel, serialize_event(event)),
+            )
+            await self.connection.execute(f"NOTIFY {CHANNEL}")
+
+    async def dead_rows(self) -> int:
+        """Count the dead rows of the events' table."""
+        await self.connection.execute("SELECT pg_stat_force_next_flush()")
+        return int(
+            await self.ask("SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'outbox_events'")
+        )
+
+    async def ask(self, query: str, *arguments: Any) -> Any:
+        """Return one value."""
+        return await self.connection.fetchval(query, *arguments)
+
+    async def written_bytes(self, since: str | None = None) -> Any:
+        """Return where the write-ahead log ends, or how much it has grown since."""
+        if since is None:
+            return await self.ask("SELECT pg_current_wal_insert_lsn()::text")
+        return await self.ask("SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint", since)
+
+
+def stored_payload() -> str:
+    """Return what is stored of such an event."""
+    return serialize_event(weighed(UUID(int=0)))
+
+
+@asynccontextmanager
+async def prepared(url: str) -> AsyncIterator[Ground]:
+    """Make the tables in an empty database, and yield it."""
+    engine = create_engine(url)
+    try:
+        await migrate(engine, Settings(contexts=()))
+        async with engine.begin() as connection:
+            await connection.run_sync(bench_metadata.create_all)
+    finally:
+        await engine.dispose()
+    bare = await bare_connection(url)
+    try:
+        yield Ground(url, bare)
+    finally:
+        await bare.close()

@@ -1,0 +1,65 @@
+"""The relay as a measured process: the product's own, with the settings that ship, and a meter on its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import asyncpg
+from lagom import Container, Singleton
+from sqlalchemy.ext.asyncio import async_sessionmaker
+
+from benchmarks.relay.parcels import NoteStart
+from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.claims import CLAIM_EVENTS
+from infrastructure.outbox.sql.outcomes import MARK_DELIVERED
+from infrastructure.relay import OutboxRelay, RelaySettings
+from kernel.handlers import registered_handlers
+
+if TYPE_CHECKING:
+    from benchmarks.relay.meter import Meter
+
+_CLAIM = in_schema(CLAIM_EVENTS, None)
+_MARK = in_schema(MARK_DELIVERED, None)
+
+
+class MeteredConnection(asyncpg.Connection):
+    """Sees the relay claim and mark, as the database does."""
+
+    meter: ClassVar[Meter]
+
+    async def fetch(self, query: str, *arguments: Any, **options: Any) -> list[Any]:
+        """Do as told, and note what it was."""
+        if query == _CLAIM:
+            self.meter.begin()
+        rows: list[Any] = await super().fetch(query, *arguments, **options)
+        if query == _MARK:
+            self.meter.marked(len(rows))
+        return rows
+
+
+async def relay(
+    meter: Meter, over: asyncio.Event, *, url: str, handler: str, concurrency: int | None = None
+) -> dict[str, Any]:
+    """Relay to one handler until told to stop; `concurrency` also sizes the pool of the handler's sessions."""
+    MeteredConnection.meter = meter
+    pool: dict[str, Any] = {"pool_size": concurrency, "max_overflow": 0} if concurrency else {}
+    engine = create_engine(url, connect_args={"connection_class": MeteredConnection}, **pool)
+    container = Container()
+    container[async_sessionmaker] = Singleton(lambda: session_factory(engine))
+    container[SqlAlchemyUnitOfWork] = lambda found: SqlAlchemyUnitOfWork(found[async_sessionmaker])
+    outbox_relay = OutboxRelay(
+        engine,
+        container,
+        handlers=[each for each in registered_handlers() if each.name == handler],
+        settings=RelaySettings(concurrency=concurrency) if concurrency else RelaySettings(),
+    )
+    running = asyncio.create_task(outbox_relay.run())
+    stopping = asyncio.create_task(over.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    outbox_relay.stop()
+    stopping.cancel()
+    await running
+    await engine.dispose()
+    return {"moments_ns": NoteStart.started_ns}

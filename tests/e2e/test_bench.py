@@ -1,0 +1,63 @@
+"""`outbox bench relay`: every measurement runs, and tells its figures beside its floor."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.commands import failed_in_one_sentence, outbox
+from tests.servers import Server
+
+FIGURES = {
+    "drain": {"events_per_s", "raw_events_per_s", "ratio", "cpu_us_per_event"},
+    "hot": {"events_per_s", "drain_events_per_s", "ratio_to_drain"},
+    "effects": {"events_per_s", "raw_events_per_s", "ratio"},
+    "latency": {"p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "ratio"},
+    "writers": {"commits_per_s", "commits_per_s_without", "ratio"},
+    "slow": {"events_per_s", "most_events_per_s", "ratio", "cpu_share"},
+    "backlog": {"us_per_event", "us_per_event_in_small_table", "ratio", "peak_mb"},
+    "pinned": {
+        "sustainable_rate_with",
+        "sustainable_rate_without",
+        "ratio",
+        "dead_tuples",
+        "late_delivered",
+    },
+    "scale": {
+        "slow_1_events_per_s",
+        "slow_2_ratio",
+        "drain_1_events_per_s",
+        "drain_2_ratio",
+        "wal_bytes_per_event",
+    },
+}
+
+
+def test_every_measurement_tells_its_figures(postgres_server: Server) -> None:
+    done = outbox("bench", "relay", "--short", "--json", DATABASE_URL=postgres_server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert figures.keys() == {"machine", *FIGURES}
+    for name, expected in FIGURES.items():
+        assert expected <= figures[name].keys()
+        assert [figure for figure, value in figures[name].items() if not value > 0] == []
+
+
+def test_only_what_is_named_is_measured(postgres_server: Server) -> None:
+    done = outbox("bench", "relay", "--short", "--only", "slow", DATABASE_URL=postgres_server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    names = {line.partition(".")[0] for line in done.stdout.splitlines()}
+    assert names == {"machine", "slow"}
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    sentence = failed_in_one_sentence(outbox("bench", "relay", "--only", "speed"), code=2)
+    assert "no measurement 'speed'" in sentence
+
+
+@pytest.mark.parametrize("name", ["capture"])
+def test_the_short_form_of_the_others_works_too(name: str, postgres_server: Server) -> None:
+    done = outbox("bench", name, "--short", "--json", DATABASE_URL=postgres_server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(value for value in json.loads(done.stdout).values())
