@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock raise-floor clean
+.PHONY: help demo test faults check format bench lock raise-floor clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,6 +20,9 @@ test: $(READY) ## the whole suite with branch coverage, held against coverage-fl
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json --quiet
 	@$(BIN)/python tools/coverage_floor.py
+
+faults: $(READY) ## what was committed against what was done, while processes are killed; most of an hour
+	@$(BIN)/python -m tests.faults
 
 check: $(READY) ## format, style, types, architecture
 	@$(BIN)/ruff format --check .

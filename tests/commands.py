@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS_MAX = 60.0
-# The script as it is installed; the module where tests run from a checkout that is not.
-_SCRIPT = Path(sys.executable).with_name("outbox")
-COMMAND = (str(_SCRIPT),) if _SCRIPT.exists() else (sys.executable, "-m", "infrastructure.cli")
+# Against what hangs; a short benchmark on a busy machine takes its time.
+SECONDS_MAX = 300.0
+# Not the script, which a checkout has only where it is installed; test_adopter.py runs that.
+COMMAND = (sys.executable, "-m", "outbox_kernel")
 
 
 def outbox(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -21,10 +21,16 @@ _END = "---end of command---"
 
 
 class PageRunner:
-    """Runs the blocks of one page in order. `fresh`: with nothing of this checkout in reach but its path."""
+    """Runs the blocks of one page in order. `fresh`: with nothing of this checkout in reach but its path.
 
-    def __init__(self, folder: Path, database_url: str, *, fresh: bool = False) -> None:
+    `python` is another environment's, with its programs beside it.
+    """
+
+    def __init__(
+        self, folder: Path, database_url: str, *, fresh: bool = False, python: str | Path = sys.executable
+    ) -> None:
         self._folder = folder
+        self._interpreter = Path(python)
         self._fresh = fresh
         self._database_url = database_url
         self._environment = self._make_environment()
@@ -58,7 +64,7 @@ class PageRunner:
             self._file_block(block)
             return
         if self._python is None:
-            self._python = self._start(sys.executable, str(ROOT / "tests" / "page_worker.py"))
+            self._python = self._start(str(self._interpreter), str(ROOT / "tests" / "page_worker.py"))
         request = json.dumps({"code": "\n" * block.line + block.text, "place": block.place})
         answer = json.loads(_asked(self._python, request))
         self._printed = answer["output"]
@@ -118,7 +124,7 @@ class PageRunner:
             TERM="dumb",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
         )
-        path = [str(Path(sys.executable).parent), environment["PATH"]]
+        path = [str(self._interpreter.parent), environment["PATH"]]
         if self._fresh:
             del environment["PYTHONPATH"]
         else:
@@ -150,7 +156,7 @@ def _outbox_script(folder: Path) -> Path:
     """Put the command of this checkout on the path, whether or not it is installed."""
     folder.mkdir(exist_ok=True)
     script = folder / "outbox"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m infrastructure.cli "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m outbox_kernel "$@"\n')
     script.chmod(0o755)
     return folder
 

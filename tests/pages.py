@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -80,6 +81,19 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
             )
         found.append(block)
     return found
+
+
+def section_of(page: Path, title: str) -> list[Block]:
+    """The blocks below one heading of the page, up to the next."""
+    tokens = MarkdownIt().parse(page.read_text())
+    headings = [
+        ((token.map or [0])[0], after.content)
+        for token, after in pairwise(tokens)
+        if token.type == "heading_open"
+    ]
+    (begin,) = [line for line, heading in headings if heading == title]
+    end = min((line for line, _ in headings if line > begin), default=sys.maxsize)
+    return [block for block in blocks_of(page) if begin < block.line <= end]
 
 
 def commands_of(block: Block) -> list[Command]:

@@ -12,8 +12,11 @@ REQUIRED = (
     "infrastructure/__init__.py",
     "infrastructure/py.typed",
     "infrastructure/outbox/migrations/0001_outbox_events.py",
+    "outbox_kernel/__main__.py",
+    "outbox_kernel/pytest_plugin.py",
+    "outbox_kernel/py.typed",
 )
-SHIPPED = ("kernel", "infrastructure")
+SHIPPED = ("kernel", "infrastructure", "outbox_kernel")
 
 
 def complaints(names: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from infrastructure.demo.stage import Stage
 from infrastructure.discovery import context_folder, context_packages
 from infrastructure.errors import BadContext, InfrastructureError
 from infrastructure.outbox.migrator import migrate
+from kernel import discover_handlers
 
 if TYPE_CHECKING:
     from lagom import Container
@@ -57,7 +58,9 @@ async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dic
     engine = container[AsyncEngine]
     try:
         applied = await migrate(engine, settings)
-        readings = Readings.over(context_packages(settings), settings.outbox_schema)
+        packages = context_packages(settings)
+        discover_handlers(packages)
+        readings = Readings.over(packages, settings.outbox_schema)
         stage = Stage(container, readings, printer)
         for scene in scenes:
             stage.begin(_title(scene))

@@ -16,6 +16,8 @@ import pytest
 
 from tests import servers
 from tests.commands import ROOT, environment_with
+from tests.page_runner import PageRunner
+from tests.pages import section_of
 
 pytestmark = pytest.mark.wheel
 
@@ -89,7 +91,7 @@ async def rows(url: str, query: str) -> list[tuple[Any, ...]]:
 async def test_it_migrates_commits_an_aggregate_and_finds_its_events(
     run: Run, empty_postgres_url: str
 ) -> None:
-    assert "2 migrations applied" in succeeded(run("outbox", "migrate"))
+    assert "3 migrations applied" in succeeded(run("outbox", "migrate"))
     first, second = (UUID(line) for line in succeeded(run("python", "app.py")).split())
 
     assert await rows(
@@ -111,6 +113,18 @@ def test_its_tests_have_the_fixtures_of_the_wheel(run: Run) -> None:
     assert "in_memory_uow" in succeeded(run("pytest", "--fixtures", "-q"))
 
 
+def test_what_the_readme_says_of_adoption_needs_nothing_but_the_wheel(
+    programs: Path, empty_postgres_url: str, tmp_path: Path
+) -> None:
+    blocks = section_of(ROOT / "README.md", "Adopt it in an application you have")
+    assert {block.language for block in blocks} == {"console", "sql", "python"}
+    with PageRunner(tmp_path, empty_postgres_url, fresh=True, python=programs / "python") as runner:
+        for block in blocks:
+            runner.run(block)
+    (row,) = servers.run(rows(empty_postgres_url, "SELECT event_type, aggregate_version FROM outbox_events"))
+    assert row == ("invoice.issued", 1)
+
+
 def test_what_it_has_is_the_wheel(run: Run, programs: Path) -> None:
     where = "import infrastructure, kernel; print(infrastructure.__file__, kernel.__file__)"
     for file in succeeded(run("python", "-c", where)).split():
@@ -125,15 +139,31 @@ def test_the_demo_says_what_is_missing(run: Run) -> None:
     assert done.stderr.startswith("error: no context with a `demo` module is found")
 
 
-@pytest.mark.parametrize("command", [("outbox",), ("python", "-m", "infrastructure.cli")])
-def test_a_kernel_of_its_own_that_hides_ours_is_told_in_a_sentence(
-    run: Run, tmp_path: Path, command: tuple[str, ...]
+@pytest.mark.parametrize("command", [("outbox",), ("python", "-m", "outbox_kernel")])
+@pytest.mark.parametrize("package", ["kernel", "infrastructure"])
+def test_a_package_of_its_own_that_hides_ours_is_told_in_a_sentence(
+    run: Run, tmp_path: Path, command: tuple[str, ...], package: str
 ) -> None:
     folder = tmp_path / "application"
-    (folder / "kernel").mkdir(parents=True)
-    (folder / "kernel" / "__init__.py").write_text("raise RuntimeError('a stranger was imported')\n")
+    (folder / package).mkdir(parents=True)
+    (folder / package / "__init__.py").write_text("raise RuntimeError('a stranger was imported')\n")
     done = run(*command, "migrate", within=folder)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"error: the package `kernel` that Python finds is {folder / 'kernel'}")
+    assert done.stderr.startswith(f"error: the package `{package}` that Python finds is {folder / package}")
     assert "rename yours" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_kernel_of_its_own_does_not_keep_it_from_its_tests(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "application"
+    (folder / "kernel").mkdir(parents=True)
+    (folder / "kernel" / "__init__.py").touch()
+    (folder / "test_it.py").write_text("def test_it():\n    pass\n")
+    told = succeeded(run("python", "-m", "pytest", within=folder))
+    assert f"outbox-kernel: the package `kernel` that Python finds is {folder / 'kernel'}" in told
+
+
+def test_a_subfolder_of_it_is_told_from_the_whole(run: Run, tmp_path: Path) -> None:
+    done = run("outbox", "migrate", within=tmp_path / "shop" / "tests")
+    assert done.returncode == 1
+    assert f"but {tmp_path / 'shop'} has a folder `contexts`: run this there" in done.stderr

@@ -44,7 +44,7 @@ def shown(record: dict[str, object], scene: int, kind: str) -> list[object]:
 
 def test_every_promise_held(record: dict[str, object]) -> None:
     assert record["holds"] is True
-    assert record["migrations"] == ["outbox_0001", "accounts_0001"]
+    assert record["migrations"] == ["outbox_0001", "outbox_0002", "accounts_0001", "profiles_0001"]
 
 
 def test_accounts_are_shown_with_the_rows_that_committed_with_them(record: dict[str, object]) -> None:
@@ -55,8 +55,8 @@ def test_accounts_are_shown_with_the_rows_that_committed_with_them(record: dict[
 
 def test_the_rollback_is_counted_before_inside_and_after(record: dict[str, object]) -> None:
     before, inside, after = shown(record, 1, "counts")
-    assert before == after == {"accounts": 3, "outbox_events": 3}
-    assert inside == {"accounts": 4, "outbox_events": 4}
+    assert before == after == {"accounts": 3, "profiles": 0, "outbox_events": 3}
+    assert inside == {"accounts": 4, "profiles": 0, "outbox_events": 4}
 
 
 def test_the_loser_is_told_and_the_retry_wins(record: dict[str, object]) -> None:
@@ -66,8 +66,31 @@ def test_the_loser_is_told_and_the_retry_wins(record: dict[str, object]) -> None
 
 
 def test_the_account_is_closed_with_what_was_committed(record: dict[str, object]) -> None:
-    assert shown(record, 3, "counts") == [{"accounts": 4, "outbox_events": 6}]
-    assert shown(record, 3, "holds") == [True, True, True]
+    # Each account has its profile; each of both has its event, and one account two more.
+    assert shown(record, 6, "counts") == [{"accounts": 205, "profiles": 205, "outbox_events": 412}]
+    assert shown(record, 6, "holds") == [True, True, True]
+
+
+def test_the_relay_gives_each_account_its_profile(record: dict[str, object]) -> None:
+    before, after = shown(record, 3, "counts")
+    assert before == {"accounts": 4, "profiles": 0, "outbox_events": 6}
+    assert after == {"accounts": 4, "profiles": 4, "outbox_events": 10}
+
+
+def test_a_handler_that_fails_twice_is_shown_with_its_attempts(record: dict[str, object]) -> None:
+    attempts = [said for said in shown(record, 4, "say") if str(said).startswith("Attempt")]
+    assert [str(said).partition(": ")[2] for said in attempts] == [
+        "the mail server does not answer.",
+        "the mail server does not answer.",
+        "sent.",
+    ]
+
+
+def test_a_killed_relay_is_replaced_and_nothing_is_lost_or_repeated(record: dict[str, object]) -> None:
+    killed, after = shown(record, 5, "counts")
+    assert killed["profiles"] < killed["accounts"]  # type: ignore[index]
+    assert after == {"accounts": 205, "profiles": 205, "outbox_events": 412}
+    assert shown(record, 5, "holds") == [True, True, True, True]
 
 
 def test_people_read_it_in_a_pipe_too() -> None:

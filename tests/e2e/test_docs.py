@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import environment_with
 from tests.page_runner import PageRunner
-from tests.pages import PAGES, PageError, blocks_of, name_of
+from tests.pages import PAGES, ROOT, PageError, blocks_of, name_of
 
 # Begin with an empty environment and install the product themselves.
 FRESH = {"docs/tutorial.md"}
@@ -33,6 +36,25 @@ def test_the_page_does_what_it_says_from_nothing(page: Path, folder: Path, empty
     with PageRunner(folder, empty_postgres_url, fresh=True) as runner:
         for block in blocks_of(page):
             runner.run(block)
+
+
+def test_the_tutorials_code_is_typed_as_strictly_as_its_reader_may_want(tmp_path: Path) -> None:
+    for block in blocks_of(ROOT / "docs" / "tutorial.md"):
+        if block.language == "python" and block.argument:
+            file = tmp_path / block.argument
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+    for package in (tmp_path / "contexts", tmp_path / "contexts" / "lending"):
+        (package / "__init__.py").touch()
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases", "--cache-dir=.cache", "."],
+        cwd=tmp_path,
+        env=environment_with(MYPYPATH=str(ROOT)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import kernel.testing
+from infrastructure.outbox.tables import EVENT_STATES, outbox_events
 from tests.pages import (
     ELSEWHERE,
     PAGES,
@@ -94,6 +95,13 @@ def test_what_is_run_elsewhere_is_a_target_of_the_makefile_and_on_a_page() -> No
         recipe = re.search(rf"^{line.removeprefix('make ')}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
         assert recipe is not None, f"the Makefile has no target for `{line}`"
         assert instead in recipe[1]
+
+
+def test_the_reference_of_the_table_has_every_column_state_and_index() -> None:
+    named = {*re.findall(r"`(\w+)`", (ROOT / "docs" / "reference" / "outbox-table.md").read_text())}
+    rules = (*outbox_events.indexes, *outbox_events.constraints)
+    keys = {str(getattr(each, "name", None)) for each in rules}
+    assert {*outbox_events.c.keys(), *EVENT_STATES, *keys} - named == set()
 
 
 @pytest.mark.parametrize("package", [kernel, kernel.testing], ids=lambda package: package.__name__)

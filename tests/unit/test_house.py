@@ -66,7 +66,9 @@ def test_there_is_one_way_to_lock() -> None:
 
 
 def test_no_test_waits_by_sleeping() -> None:
-    assert list(offences(sorted((ROOT / "tests").rglob("*.py")), SLEEP)) == []
+    asking = ROOT / "tests" / "waiting.py"
+    files = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path != asking]
+    assert list(offences(files, SLEEP)) == []
 
 
 def kernel_imports() -> Iterator[tuple[str, str]]:
