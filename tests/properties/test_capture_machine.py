@@ -60,6 +60,9 @@ class CaptureMachine(RuleBasedStateMachine):
 
     @initialize(autoflush=st.booleans(), forgetful=st.booleans(), absent=ABSENT)
     def begin(self, autoflush: bool, forgetful: bool, absent: frozenset[str]) -> None:
+        # What exists by now is no garbage of this history; it collects often, and a long run keeps a lot.
+        gc.collect()
+        gc.freeze()
         self.absent = absent
         self.history = History(self.place, autoflush=autoflush, forgetful=forgetful)
 
@@ -96,9 +99,6 @@ async def connected(url: str) -> Any:
 
 def test_the_outbox_holds_exactly_the_events_of_the_state_that_commits(bank_url: str) -> None:
     """C: in every history of two sessions, whatever commits and whatever does not."""
-    gc.collect()
-    # What exists before the histories is no garbage of theirs; they collect often.
-    gc.freeze()
     try:
         with opened(bank_url) as place:
             machine = type("CaptureMachine", (CaptureMachine,), {"place": place})
