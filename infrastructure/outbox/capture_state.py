@@ -28,6 +28,8 @@ class CaptureState:
     in_transaction: WeakKeyDictionary[AggregateRoot, int] = attrs.Factory(WeakKeyDictionary)
     # Aggregates whose row this transaction inserted: a rollback makes them new again, with all events.
     born: WeakSet[AggregateRoot] = attrs.Factory(WeakSet)
+    # Those of them that were loaded since: their children are what rows made, and go with the rows.
+    reloaded: WeakSet[AggregateRoot] = attrs.Factory(WeakSet)
     # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
     written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.

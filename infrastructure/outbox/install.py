@@ -12,7 +12,7 @@ from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.capture import Capture, after_transaction_end
 from infrastructure.outbox.instrument import instrument_aggregates
 from infrastructure.outbox.session import CapturedSession
-from infrastructure.outbox.transaction import after_transaction_create
+from infrastructure.outbox.transaction import after_transaction_create, after_unbirth
 from infrastructure.settings import Settings
 
 Target = TypeVar("Target", bound="async_sessionmaker[Any] | sessionmaker[Any] | type[AsyncSession | Session]")
@@ -105,3 +105,4 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     event.listen(cls, "after_commit", capture.after_commit)
     event.listen(cls, "after_transaction_create", after_transaction_create)
     event.listen(cls, "after_transaction_end", after_transaction_end)
+    event.listen(cls, "persistent_to_transient", after_unbirth)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from infrastructure.outbox.capture_state import CaptureState
+
 _INSTRUMENTED = "outbox_instrumented"
 # From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.
 _UNCOUNTED_DELETIONS = 2
@@ -62,6 +64,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     aggregate_keys.add(_key_name(mapper))
     event.listen(cls, "before_delete", _on_delete)
     event.listen(cls, "refresh", _on_refresh)
+    event.listen(cls, "expire", _on_expire)
     event.listen(cls.version, "set", _on_version_set)
 
 
@@ -130,14 +133,29 @@ def _on_refresh(aggregate: AggregateRoot, _context: object, names: list[str] | N
 
     Until then an expired aggregate has no version, so that none of its events counts and none can be added.
     """
+    capture = _capture_of_the_born(aggregate)
     if names is None or "version" in names:
-        aggregate._forget_events(above=aggregate.version if _is_born(aggregate) else -1)
+        aggregate._forget_events(above=-1 if capture is None else aggregate.version)
+    if capture is not None and names is None:
+        capture.reloaded.add(aggregate)
 
 
-def _is_born(aggregate: AggregateRoot) -> bool:
+def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:
+    """Note that what was born in this transaction is about to lose the children that it was stored with."""
+    if aggregate is None:
+        return  # collected before its session came to expire it
+    capture = _capture_of_the_born(aggregate)
+    if capture is not None and (
+        names is None or set(names) & set(object_mapper(aggregate).relationships.keys())
+    ):
+        capture.reloaded.add(aggregate)
+
+
+def _capture_of_the_born(aggregate: AggregateRoot) -> CaptureState | None:
+    """Return the capture state of the transaction that inserted the aggregate's row, if that is open."""
     session = object_session(aggregate)
-    state = known_state_of(session) if session is not None else None
-    return state is not None and aggregate in state.born
+    capture = known_state_of(session) if session is not None else None
+    return capture if capture is not None and aggregate in capture.born else None
 
 
 def _on_version_set(aggregate: AggregateRoot, *_: object) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction, attributes
 
+from infrastructure.outbox.capture_state import known_state_of
 from infrastructure.outbox.conflicts import conflicts_translated
 
 
@@ -37,3 +38,15 @@ class CapturedTransaction(SessionTransaction):
 def after_transaction_create(_session: Session, transaction: SessionTransaction) -> None:
     """Make a transaction one of ours: a session has no hook for the class of its transactions."""
     transaction.__class__ = CapturedTransaction
+
+
+def after_unbirth(session: Session, instance: object) -> None:
+    """Make what a rollback has made new again stale, if it was loaded since it was stored.
+
+    Its state, and its children above all, are then those of the rows that are gone: SQLAlchemy takes such a child
+    for stored, and would not store it with its parent (C3b).
+    """
+    capture = known_state_of(session)
+    if capture is not None and instance in capture.reloaded:
+        state = attributes.instance_state(instance)
+        state._expire(state.dict, set())

@@ -60,9 +60,16 @@ class Thing:
     status: Literal["new", "added", "stored", "deleted"] = "new"
     doomed: bool = False
     held: bool = True
+    # Its state was taken away since it was stored, whether or not it was loaded again.
+    reloaded: bool = False
     inserted_at: int = -1
     updated_at: int = -1
     deleted_at: int = -1
+
+    def take_away(self) -> None:
+        """Leave it without a state, to be loaded again."""
+        self.now = self.base = None
+        self.reloaded = True
 
     @property
     def changed(self) -> bool:
@@ -200,7 +207,7 @@ class Writer:
         for thing in self.things:
             thing.inserted_at = thing.updated_at = thing.deleted_at = -1
             if forgetful and thing.status == "stored":
-                thing.now = thing.base = None
+                thing.take_away()
         self._forget_unheld()
 
     def begin(self) -> None:
@@ -235,6 +242,8 @@ class Writer:
             _restore(thing, began, everything=depth is None)
         for thing in unborn:
             thing.status, thing.base, thing.doomed, thing.inserted_at = "new", None, False, -1
+            # Its children are what the rows were that are gone.
+            thing.now = None if thing.reloaded else thing.now
         self._forget_unheld()
         return unborn
 
@@ -257,7 +266,7 @@ class Writer:
 
     def forget(self, thing: Thing) -> None:
         """Take its state away, and with it all that no row has."""
-        thing.now = thing.base = None
+        thing.take_away()
 
     def drop(self, thing: Thing) -> None:
         """Let go of the last reference outside the session."""
@@ -275,7 +284,7 @@ class Writer:
 def _restore(thing: Thing, began: int, *, everything: bool) -> None:
     """Take away a state that is not that of the row any more."""
     if everything or thing.changed or thing.updated_at >= began:
-        thing.now = thing.base = None
+        thing.take_away()
     if thing.status == "deleted" and thing.deleted_at >= max(began, 0):
         thing.status, thing.deleted_at = "stored", -1
     thing.doomed = False

@@ -404,7 +404,7 @@ async def test_an_aggregate_new_again_keeps_its_events_when_the_rest_of_the_tran
 
 
 async def test_an_aggregate_born_before_the_savepoint_drops_only_what_came_since(bank: Bank) -> None:
-    """C3: its row exists, so it is stale; a later rollback of the whole makes it new with what then holds."""
+    """C3: its row exists, so it is stale until it is loaded again."""
     wallet = Wallet.open()
     async with bank.session() as session:
         session.add(wallet)
@@ -417,9 +417,6 @@ async def test_an_aggregate_born_before_the_savepoint_drops_only_what_came_since
             wallet.pay(3)
         await session.refresh(wallet)
         wallet.pay(4)
-        await session.flush()
-        await session.rollback()
-        session.add(wallet)
         await session.commit()
     assert await bank.stream(wallet.id) == ["1 ada", "2 4"]
     assert await bank.row(wallet.id) == (4, 2)
@@ -471,7 +468,7 @@ async def test_an_expired_aggregate_drops_what_no_flush_has_written(
 
 
 async def test_a_born_aggregate_that_is_expired_and_loaded_again_counts_on(bank: Bank) -> None:
-    """C3: what its row has stays recorded, what it has not is dropped; a rollback brings back the former."""
+    """C3: what its row has stays recorded, what it has not is dropped."""
     wallet = Wallet.open()
     async with bank.session() as session:
         session.add(wallet)
@@ -480,9 +477,6 @@ async def test_a_born_aggregate_that_is_expired_and_loaded_again_counts_on(bank:
         session.expire(wallet)
         await session.refresh(wallet)
         wallet.pay(2)
-        await session.flush()
-        await session.rollback()
-        session.add(wallet)
         await session.commit()
     assert await bank.stream(wallet.id) == ["1 ada", "2 2"]
 
@@ -498,6 +492,47 @@ async def populate_existing(session: AsyncSession, wallet: Wallet) -> None:
 
 async def with_for_update(session: AsyncSession, wallet: Wallet) -> None:
     await session.get_one(Wallet, wallet.id, with_for_update=True)
+
+
+async def refresh_entries(session: AsyncSession, wallet: Wallet) -> None:
+    await session.refresh(wallet, ["entries"])
+
+
+@pytest.mark.parametrize("reload", [refresh, refresh_entries, populate_existing])
+async def test_a_born_aggregate_that_was_loaded_since_is_stale_for_good_after_a_rollback(
+    bank: Bank, reload: Callable[[AsyncSession, Wallet], Awaitable[None]]
+) -> None:
+    """C3b: its children are what the rows were that are gone, so to store it again would lose them."""
+    wallet = Wallet.open()
+    wallet.enter("bread")
+    async with bank.session() as session:
+        session.add(wallet)
+        await session.flush()
+        await reload(session, wallet)
+        assert [each.text for each in wallet.entries] == ["bread"]
+        await session.rollback()
+        assert_stale(wallet, USES_OF_ITS_ROW)
+        session.add(wallet)
+        with pytest.raises(StaleAggregate):
+            await session.commit()
+    assert await bank.outbox() == []
+
+
+async def test_a_born_aggregate_that_reloaded_a_column_alone_is_new_again_after_a_rollback(
+    bank: Bank,
+) -> None:
+    """C3b: its children are those that were stored, so it may be stored again, events and all."""
+    wallet = Wallet.open()
+    wallet.enter("bread")
+    async with bank.session() as session:
+        session.add(wallet)
+        await session.flush()
+        await session.refresh(wallet, ["owner"])
+        await session.rollback()
+        session.add(wallet)
+        await session.commit()
+    assert await bank.stream(wallet.id) == ["1 ada", "2 bread"]
+    assert await bank.entries(wallet.id) == ["bread"]
 
 
 @pytest.mark.parametrize("reload", [refresh, populate_existing])
