@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -29,7 +30,31 @@ def at_desk(work: Callable[[Desk], Awaitable[R]]) -> R:
     return asyncio.run(run())
 
 
-class _Aggregate(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+class _Text(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        # What a shell makes of a variable that is not set must not come to mean everything.
+        if not value.strip():
+            self.fail("it is empty; say which, or leave the option out", param, ctx)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{value!r} is no UTF-8, and nothing in a database is named so", param, ctx)
+        return str(value)
+
+
+class _Days(click.FloatRange):
+    """A range that lets in no NaN, which is neither below nor above anything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        days: float = super().convert(value, param, ctx)
+        if math.isnan(days):
+            self.fail(f"{value!r} is no number of days", param, ctx)
+        return days
+
+
+class _Aggregate(click.ParamType):  # type: ignore[type-arg]  # as above
     name = "type:id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AggregateKey:
@@ -59,6 +84,9 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # as above
             )
 
 
+TEXT = _Text()
+DAYS = _Days(min=0, max=36_500)
 AGGREGATE = _Aggregate()
 MOMENT = _Moment()
 EVENT_ID = click.UUID
+LIMIT = click.IntRange(min=1, max=100_000)

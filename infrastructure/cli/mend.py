@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, at_desk
+from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, at_desk
 from infrastructure.cli.output import count, json_option, print_json, progress
 from infrastructure.operations import Selection, mending
 from infrastructure.operations.selection import NothingFound
@@ -26,10 +26,10 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(
         (
             click.argument("event", type=EVENT_ID, required=False),
-            click.option("--handler", metavar="NAME", help="Only deliveries to this handler."),
+            click.option("--handler", type=TEXT, metavar="NAME", help="Only deliveries to this handler."),
             click.option("--aggregate", type=AGGREGATE, help="Only those of this aggregate: TYPE:ID, or ID."),
             click.option(
-                "--type", "event_type", metavar="TYPE", help="Only events of this type, * for any part."
+                "--type", "event_type", type=TEXT, metavar="TYPE", help="Only events of this type, * for any part."
             ),
             click.option("--all", "everything", is_flag=True, help="Everything that failed."),
             click.option("--yes", is_flag=True, help="Do not ask."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import at_desk
+from infrastructure.cli.at_desk import DAYS, at_desk
 from infrastructure.cli.output import count, json_option, print_json, progress
 from infrastructure.operations import purging
 from infrastructure.relay import RelaySettings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--older-than",
     "days",
-    type=click.FloatRange(min=0, max=36_500),
+    type=DAYS,
     metavar="DAYS",
     help="Delivered so long ago; without it, as OUTBOX_CLEANUP_DAYS says.",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, MOMENT, at_desk
+from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, LIMIT, MOMENT, TEXT, at_desk
 from infrastructure.cli.output import count, json_option, print_json, print_rows, print_title, when
 from infrastructure.operations import stories
 from infrastructure.outbox.tables import EVENT_STATES
@@ -20,16 +20,15 @@ if TYPE_CHECKING:
     from infrastructure.operations.overview import Row
     from infrastructure.operations.selection import Moment
 
-LIMIT = 20
 ERROR_CHARACTERS_MAX = 80
 
 
 @click.command("events")
-@click.option("--type", "event_type", metavar="TYPE", help="Only events of this type; * stands for any part.")
+@click.option("--type", "event_type", type=TEXT, metavar="TYPE", help="Only events of this type; * stands for any part.")
 @click.option("--aggregate", type=AGGREGATE, help="Only events of this aggregate: TYPE:ID, or ID.")
 @click.option("--status", type=click.Choice(EVENT_STATES), help="Only events in this state.")
 @click.option("--since", type=MOMENT, help="Only events stored since: a moment, or an age such as 24h.")
-@click.option("--limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, help="How many.")
+@click.option("--limit", type=LIMIT, default=20, show_default=True, help="How many.")
 @json_option
 def events(
     *,
@@ -103,7 +102,7 @@ def history(*, aggregate: AggregateKey, as_json: bool) -> None:
 
 
 @click.command("failed")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="How many.")
 @json_option
 def failed(*, limit: int, as_json: bool) -> None:
     """List what is dead or will be tried again, the oldest event first, with how many wait behind each."""

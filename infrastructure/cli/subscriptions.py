@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import MOMENT, at_desk
+from infrastructure.cli.at_desk import MOMENT, TEXT, at_desk
 from infrastructure.cli.output import count, json_option, print_json, progress
 from infrastructure.operations import replaying, subscriptions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("pause")
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @json_option
 def pause(*, name: str, as_json: bool) -> None:
     """Hold the handler or publisher NAME: what is due for it waits, in order, until `outbox resume`."""
@@ -27,7 +27,7 @@ def pause(*, name: str, as_json: bool) -> None:
 
 
 @click.command("resume")
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @json_option
 def resume(*, name: str, as_json: bool) -> None:
     """Let the handler or publisher NAME go on."""
@@ -36,7 +36,7 @@ def resume(*, name: str, as_json: bool) -> None:
 
 
 @click.command("retire")
-@click.argument("name")
+@click.argument("name", type=TEXT)
 @json_option
 def retire(*, name: str, as_json: bool) -> None:
     """End the handler or publisher NAME, once no live relay carries it: what waits for it is skipped."""
@@ -54,7 +54,7 @@ def retire(*, name: str, as_json: bool) -> None:
 
 
 @click.command("replay")
-@click.option("--handler", "name", required=True, metavar="NAME", help="Who is to handle the past.")
+@click.option("--handler", "name", type=TEXT, required=True, metavar="NAME", help="Who is to handle the past.")
 @click.option("--since", type=MOMENT, required=True, help="Since when: a moment, or an age such as 7d.")
 @click.option("--again", is_flag=True, help="Also what it has handled already.")
 @json_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from infrastructure.errors import InfrastructureError
-from infrastructure.operations.selection import NothingFound
+from infrastructure.operations.selection import NothingFound, no_subscription
 from infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT
 from infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
@@ -15,6 +15,7 @@ from infrastructure.outbox.sql.operations import (
     RECOUNT_EVENTS,
     RETRY,
     SKIP,
+    SUBSCRIPTION_NAMES,
 )
 from infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
@@ -96,7 +97,16 @@ async def _choose(desk: Desk, selection: Selection, statuses: Sequence[str]) -> 
     rows = await desk.fetch(CHOOSE_DELIVERIES, *await selection.arguments(desk), statuses, True)  # noqa: FBT003
     if not rows and selection.event_id is not None:
         raise NothingFound(await _why_nothing(desk, selection))
+    if not rows and selection.handler is not None:
+        await _require_known(desk, selection.handler)
     return [Chosen(*row) for row in rows]
+
+
+async def _require_known(desk: Desk, handler: str) -> None:
+    """Tell a name that was mistyped from one that has nothing to mend."""
+    names = [row[0] for row in await desk.fetch(SUBSCRIPTION_NAMES)]
+    if handler not in names:
+        raise no_subscription(handler, names)
 
 
 async def _why_nothing(desk: Desk, selection: Selection) -> str:
@@ -112,10 +122,13 @@ async def _why_nothing(desk: Desk, selection: Selection) -> str:
             f"no delivery of event {selection.event_id} to {selection.handler!r} is on record{known}: "
             f"the event is {event[0]['status']}, `outbox show {selection.event_id}` tells more"
         )
-    return (
-        f"nothing of event {selection.event_id} has failed, it is {event[0]['status']}: "
+    status = event[0]["status"]
+    remedy = (
         "`outbox replay` runs a handler again"
+        if status == "delivered"
+        else f"`outbox show {selection.event_id}` says what it waits for"
     )
+    return f"nothing of event {selection.event_id} has failed, it is {status}: {remedy}"
 
 
 async def _in_batches(

@@ -13,11 +13,12 @@ from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from infrastructure.operations.desk import Desk
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -62,11 +63,17 @@ class Moment:
             except OverflowError as error:
                 raise ValueError(str(error)) from error
         at = datetime.fromisoformat(text.strip())
-        return cls(at if at.tzinfo else at.replace(tzinfo=UTC))
+        try:
+            return cls(at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC))
+        except OverflowError as error:
+            raise ValueError(str(error)) from error
 
     async def resolved(self, desk: Desk) -> datetime:
         """Return the point in time."""
-        return self.at if self.at is not None else await desk.clock() - self.ago
+        if self.at is not None:
+            return self.at
+        clock = await desk.clock()
+        return clock - self.ago if self.ago < clock - _EARLIEST else _EARLIEST
 
 
 @attrs.frozen
@@ -83,6 +90,12 @@ class Selection:
         types = await self.aggregate.types(desk) if self.aggregate else None
         pattern = type_pattern([self.event_type]) if self.event_type else None
         return self.event_id, self.handler, pattern, types, self.aggregate and self.aggregate.id
+
+
+def no_subscription(name: str, names: Sequence[str]) -> NothingFound:
+    """Say that a name is none of those there are."""
+    known = f"there are {', '.join(names)}" if names else "there is none until a relay has started once"
+    return NothingFound(f"there is no subscription {name!r}: {known}")
 
 
 def type_pattern(patterns: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import attrs
 
 from infrastructure.errors import InfrastructureError
 from infrastructure.operations.mending import Chosen, skip
-from infrastructure.operations.selection import NothingFound, Selection
+from infrastructure.operations.selection import Selection, no_subscription
 from infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
     PAUSE,
@@ -52,9 +52,7 @@ async def subscription(desk: Desk, name: str) -> Subscription:
     rows = await desk.fetch(SUBSCRIPTION, name, desk.now)
     if rows:
         return Subscription(*rows[0])
-    names = [row[0] for row in await desk.fetch(SUBSCRIPTION_NAMES)]
-    known = f"there are {', '.join(names)}" if names else "there is none until a relay has started once"
-    raise NothingFound(f"there is no subscription {name!r}: {known}")
+    raise no_subscription(name, [row[0] for row in await desk.fetch(SUBSCRIPTION_NAMES)])
 
 
 async def pause(desk: Desk, name: str) -> bool:

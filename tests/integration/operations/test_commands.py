@@ -154,6 +154,12 @@ def test_nothing_to_do_is_one_sentence_and_code_1(run: Any, words: list[str]) ->
         ["events", "--since", "yesterday"],
         ["replay", "--handler", "a.B"],
         ["purge", "--older-than", "-1"],
+        ["purge", "--older-than", "nan"],
+        ["events", "--limit", str(10**22)],
+        ["events", "--since", "9999-12-31T23:59-14:00"],
+        ["events", "--type", ""],
+        ["pause", ""],
+        ["pause", "\udcff"],  # what Python makes of bytes that are no UTF-8
     ],
 )
 def test_a_mistyped_line_is_one_sentence_and_code_2(run: Any, words: list[str]) -> None:
@@ -161,6 +167,30 @@ def test_a_mistyped_line_is_one_sentence_and_code_2(run: Any, words: list[str]) 
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--type", "--handler"])
+def test_a_shell_variable_that_is_not_set_does_not_mean_everything(
+    run: Any, by_hand: Any, option: str
+) -> None:
+    event = by_hand(dead_event)
+    code, out, err = run("skip", option, "")
+    assert (code, out) == (2, "")
+    assert "it is empty; say which, or leave the option out" in err
+    assert by_hand(lambda outbox: outbox.status(event)) == "dead dead"
+
+
+def test_a_mistyped_handler_is_told_from_one_that_has_nothing_to_mend(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.subscription())
+    assert run("retry", "--handler", HANDLER)[2].startswith("error: there is nothing to retry")
+    assert run("skip", "--handler", "bank.Leters")[2] == (
+        f"error: there is no subscription 'bank.Leters': there are {HANDLER}\n"
+    )
+
+
+def test_an_age_that_reaches_back_before_all_time_means_everything(run: Any, by_hand: Any) -> None:
+    by_hand(dead_event)
+    assert run("events", "--since", "900000d")[1].count("\n") == 1
 
 
 def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:

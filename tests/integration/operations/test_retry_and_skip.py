@@ -133,6 +133,7 @@ async def test_what_goes_on_between_choosing_and_skipping_is_left(outbox: Any) -
 
 
 async def test_selections_name_handler_aggregate_and_type(outbox: Any) -> None:
+    await outbox.subscription("bank.Absent")
     wallet = uuid4()
     mine = await outbox.event(wallet, "dead")
     other = await outbox.event(uuid4(), "dead", event_type="bank.noted")
@@ -155,7 +156,7 @@ async def test_an_event_that_is_not_there_or_did_not_fail_is_a_sentence(outbox: 
     with pytest.raises(NothingFound, match="there is no event"):
         await retried(outbox, Selection(uuid4()))
     event = await outbox.event()
-    with pytest.raises(NothingFound, match=r"nothing of event .* has failed, it is delivered"):
+    with pytest.raises(NothingFound, match=r"nothing of event .* has failed, it is delivered: `outbox replay`"):
         await retried(outbox, Selection(event))
     await outbox.delivery(event, "done")
     with pytest.raises(NothingFound, match=r"no delivery .* to 'bank\.Absent' .*those of bank\.Letters are"):
