@@ -105,20 +105,19 @@ def _change(
     yes: bool,
     as_json: bool,
 ) -> None:
-    async def work(desk: Desk) -> Change | None:
-        chosen = await choose(desk)
-        if not chosen:
-            raise NothingFound(f"there is nothing to {verb}: `outbox failed` lists what failed")
-        if not (yes or as_json or _agreed(verb, len(chosen))):
-            return None
+    async def work(desk: Desk) -> Change:
         with progress(verb) as begin:
             result: Change = await change(desk, chosen, begin(len(chosen)))
             return result
 
-    result = at_desk(work)
-    if result is None:
+    chosen: Sequence[Chosen] = at_desk(choose)
+    if not chosen:
+        raise NothingFound(f"there is nothing to {verb}: `outbox failed` lists what failed")
+    # Between the two: an event loop that waits for an answer hears no Ctrl-C, and an idle session may be ended.
+    if not (yes or as_json or _agreed(verb, len(chosen))):
         click.echo("nothing was changed", err=True)
         raise SystemExit(1)
+    result = at_desk(work)
     if as_json:
         print_json({done: result.changed, **attrs.asdict(result), "left": result.left})
     else:
@@ -130,6 +129,6 @@ def _change(
 
 
 def _agreed(verb: str, number: int) -> bool:
-    if number == 1 or not sys.stdin.isatty():
+    if number == 1 or sys.stdin is None or not sys.stdin.isatty():
         return True
     return click.confirm(f"{verb} {count(number, 'delivery', 'deliveries')}?", err=True)

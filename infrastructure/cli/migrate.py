@@ -78,7 +78,7 @@ def _apply(settings: Settings, *, as_json: bool) -> None:
 def _undo(settings: Settings, target: str, *, yes: bool, as_json: bool) -> None:
     lost = _on_database(settings, lambda engine: loss(engine, target, settings))
     if lost.steps and not yes:
-        _confirm(lost, ask=sys.stdin.isatty() and not as_json)
+        _confirm(lost, ask=sys.stdin is not None and sys.stdin.isatty() and not as_json)
     steps = _on_database(settings, lambda engine: downgrade(engine, target, settings))
     if as_json:
         print_json({"undone": [_row(step) for step in steps], "undelivered_lost": lost.undelivered})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import click
 import pytest
 
 from infrastructure.cli import main
@@ -203,6 +205,22 @@ def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch:
     assert run("skip", "--all") == (0, "2 deliveries skipped\n", "")
     monkeypatch.setattr("click.confirm", lambda question, **_: pytest.fail(question))
     assert run("retry", "--handler", HANDLER, "--skipped", "--yes") == (0, "2 deliveries retried\n", "")
+
+
+def test_a_question_is_asked_where_ctrl_c_is_heard(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand(dead_event)
+    by_hand(dead_event)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+    def interrupted(*_: object, **__: object) -> bool:
+        # Within an event loop SIGINT only cancels a task, and that task is waiting for the answer.
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        raise click.Abort
+
+    monkeypatch.setattr("click.confirm", interrupted)
+    assert run("skip", "--all") == (130, "", "error: interrupted\n")
 
 
 def test_a_handler_is_paused_resumed_replayed_and_retired(run: Any, by_hand: Any) -> None:
