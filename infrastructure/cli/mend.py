@@ -29,7 +29,11 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
             click.option("--handler", type=TEXT, metavar="NAME", help="Only deliveries to this handler."),
             click.option("--aggregate", type=AGGREGATE, help="Only those of this aggregate: TYPE:ID, or ID."),
             click.option(
-                "--type", "event_type", type=TEXT, metavar="TYPE", help="Only events of this type, * for any part."
+                "--type",
+                "event_type",
+                type=TEXT,
+                metavar="TYPE",
+                help="Only events of this type, * for any part.",
             ),
             click.option("--all", "everything", is_flag=True, help="Everything that failed."),
             click.option("--yes", is_flag=True, help="Do not ask."),

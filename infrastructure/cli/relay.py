@@ -13,7 +13,7 @@ import click
 from infrastructure.cli.output import json_option, print_json, print_rows
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
 from infrastructure.container import build_container
-from infrastructure.database.engine import create_engine
+from infrastructure.database.engine import create_engine, parse_url
 from infrastructure.discovery import context_packages
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.relay.roster import check_buildable
@@ -45,6 +45,8 @@ def command(*, wait: bool, once: bool, as_json: bool) -> None:
     terminal or with --json.
     """
     settings, relay_settings = Settings.from_environment(), RelaySettings.from_environment()
+    if relay_settings.listen_url is not None:
+        parse_url(relay_settings.listen_url, "OUTBOX_LISTEN_URL")
     set_up_logs(as_json=as_json or None)
     counts = run_loop(_run(settings, relay_settings, wait=wait, once=once))
     if counts is not None:

@@ -9,8 +9,8 @@ import click
 
 from infrastructure.cli.at_desk import at_desk
 from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
-from infrastructure.operations.health_of_work import seconds
 from infrastructure.operations.overview import overview
+from infrastructure.operations.verdicts import seconds
 
 if TYPE_CHECKING:
     from infrastructure.operations.overview import Overview

@@ -24,7 +24,9 @@ ERROR_CHARACTERS_MAX = 80
 
 
 @click.command("events")
-@click.option("--type", "event_type", type=TEXT, metavar="TYPE", help="Only events of this type; * stands for any part.")
+@click.option(
+    "--type", "event_type", type=TEXT, metavar="TYPE", help="Only events of this type; * stands for any part."
+)
 @click.option("--aggregate", type=AGGREGATE, help="Only events of this aggregate: TYPE:ID, or ID.")
 @click.option("--status", type=click.Choice(EVENT_STATES), help="Only events in this state.")
 @click.option("--since", type=MOMENT, help="Only events stored since: a moment, or an age such as 24h.")

@@ -54,7 +54,9 @@ def retire(*, name: str, as_json: bool) -> None:
 
 
 @click.command("replay")
-@click.option("--handler", "name", type=TEXT, required=True, metavar="NAME", help="Who is to handle the past.")
+@click.option(
+    "--handler", "name", type=TEXT, required=True, metavar="NAME", help="Who is to handle the past."
+)
 @click.option("--since", type=MOMENT, required=True, help="Since when: a moment, or an age such as 7d.")
 @click.option("--again", is_flag=True, help="Also what it has handled already.")
 @json_option

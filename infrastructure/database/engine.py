@@ -69,24 +69,22 @@ def create_engine(
     return engine
 
 
-def parse_url(url: str | URL) -> URL:
-    """Check that the URL is one of ours; the sentence that refuses it never shows a password."""
+def parse_url(url: str | URL, setting: str = "DATABASE_URL") -> URL:
+    """Check that the URL is one of ours; the sentence that refuses it names the setting, and never a password."""
     scheme = _SCHEME.match(str(url))
     name = url.drivername if isinstance(url, URL) else scheme[1] if scheme else None
     if name is not None and name not in _DRIVER_NAMES:
-        raise BadSetting(
-            "DATABASE_URL", f"begins with {name}://, but only PostgreSQL by asyncpg serves: {_REMEDY}"
-        )
+        raise BadSetting(setting, f"begins with {name}://, but only PostgreSQL by asyncpg serves: {_REMEDY}")
     if str(url).partition("?")[0].count("@") > 1:
         # Cut at the wrong @, the rest of the password would pass for the host and be shown as one.
         raise BadSetting(
-            "DATABASE_URL", "has more than one @, so a password ends nowhere: write %40 for those within"
+            setting, "has more than one @, so a password ends nowhere: write %40 for those within"
         )
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
         # Without its cause: SQLAlchemy's message quotes the text, password and all.
-        raise BadSetting("DATABASE_URL", f"is no URL of a PostgreSQL database: {_REMEDY}") from None
+        raise BadSetting(setting, f"is no URL of a PostgreSQL database: {_REMEDY}") from None
 
 
 def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool) -> dict[str, Any]:

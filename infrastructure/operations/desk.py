@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -12,18 +12,30 @@ from sqlalchemy.pool import NullPool
 from infrastructure.connections import connect
 from infrastructure.database.engine import create_engine
 from infrastructure.database.explain import explained
+from infrastructure.errors import DatabaseRefusal
 from infrastructure.outbox.sql import in_schema
 from infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from datetime import datetime
+
+    from sqlalchemy.engine import URL
 
     from infrastructure.settings import Settings
 
 R = TypeVar("R")
 
 DEADLOCK_ATTEMPTS_MAX = 3
+# Relays hold what they hold for milliseconds: who waits for longer waits for somebody who has forgotten it.
+LOCK_SECONDS_MAX = 10.0
+SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms"}
+# SQLSTATE classes of statements that are wrong, which is a defect of ours and keeps its traceback.
+_OURS = ("22", "42")
+
+
+class OutboxLocked(DatabaseRefusal):
+    """Somebody holds a lock that the command needs, and does not let go of it."""
 
 
 @attrs.frozen
@@ -71,8 +83,8 @@ class Desk:
 @asynccontextmanager
 async def desk(settings: Settings, *, now: datetime | None = None) -> AsyncIterator[Desk]:
     """Open a desk; what the database refuses inside is raised as a sentence."""
-    engine = create_engine(settings.required_database_url, poolclass=NullPool)
-    with explained(engine.url):
+    engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
+    with in_sentences(engine.url):
         connection = await connect(engine.sync_engine)
         try:
             yield Desk(connection, settings.outbox_schema, settings.channel, now)
@@ -83,3 +95,23 @@ async def desk(settings: Settings, *, now: datetime | None = None) -> AsyncItera
             await connection.close()
         finally:
             await engine.dispose()
+
+
+@contextmanager
+def in_sentences(url: URL) -> Iterator[None]:
+    """Raise whatever the database answers, except to statements that are wrong, as a sentence."""
+    try:
+        with explained(url):
+            yield
+    except asyncpg.LockNotAvailableError as error:
+        raise OutboxLocked(
+            f"another session has held a lock on the outbox for {LOCK_SECONDS_MAX:g} s: let that command, migration "
+            "or transaction end (`outbox doctor` names the oldest), then try again"
+        ) from error
+    except asyncpg.PostgresError as error:
+        if (error.sqlstate or "")[:2] in _OURS:
+            raise
+        raise DatabaseRefusal(
+            f"PostgreSQL could not do it ({str(error).partition(chr(10))[0].rstrip('.')}): "
+            "look at its log, its disk and its limits, then try again"
+        ) from error

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
 import asyncpg
 from sqlalchemy.pool import NullPool
 
 from infrastructure.connections import connect
 from infrastructure.database.engine import create_engine, parse_url
-from infrastructure.errors import DatabaseRefusal, InfrastructureError
-from infrastructure.operations.desk import Desk
+from infrastructure.errors import InfrastructureError
+from infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
 from infrastructure.operations.health_of_code import examine_code
+from infrastructure.operations.health_of_hearing import examine_hearing
+from infrastructure.operations.health_of_tables import examine_tables
 from infrastructure.operations.health_of_work import examine_work
 from infrastructure.operations.overview import overview
-from infrastructure.operations.verdicts import Check, fail, ok, warn
+from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from infrastructure.outbox.migrator import POSTGRES_VERSION_MIN, pending
 from infrastructure.outbox.sql.inspection import SERVER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Awaitable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from infrastructure.settings import Settings
 
 CLOCK_SECONDS_MAX = 2.0
-ECHO_SECONDS_MAX = 2.0
+# Longer than any lock is waited for, so that the sentence can tell the one from the other.
+ANSWER_SECONDS_MAX = LOCK_SECONDS_MAX + 5.0
 
 
 async def examine(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
     """Run every check that can be run; without a database those of the code alone."""
     checks = await examine_code(settings, relay_settings)
-    engine = create_engine(settings.required_database_url, poolclass=NullPool)
+    engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
     try:
         checks += await _examine_database(engine, settings, relay_settings)
     finally:
@@ -50,20 +51,35 @@ async def _examine_database(
     engine: AsyncEngine, settings: Settings, relay_settings: RelaySettings
 ) -> list[Check]:
     try:
-        connection = await connect(engine.sync_engine)
+        with in_sentences(engine.url):
+            connection = await connect(engine.sync_engine)
     except InfrastructureError as error:
-        return [fail("connection", *_halves(error))]
+        return [fail("connection", *halves(error))]
     try:
         at_desk = Desk(connection, settings.outbox_schema, settings.channel)
         checks = [ok("connection", f"connected to {engine.url.render_as_string(hide_password=True)}")]
-        checks += await _examine_server(at_desk, settings)
-        migrations = await _examine_migrations(engine, settings)
-        checks += [migrations, await _examine_listening(engine, relay_settings)]
-        if migrations.state != "fail":
-            checks += await examine_work(at_desk, await overview(at_desk))
+        # One after the other, each for itself: what one cannot answer says nothing of the others.
+        checks += await _answered("server", engine, _examine_server(at_desk, settings))
+        checks += await _answered("migrations", engine, _examine_migrations(engine, settings))
+        checks += await _answered("listen", engine, examine_hearing(engine, relay_settings))
+        checks += await _answered("work", engine, _examine_work(at_desk, checks))
+        checks += await _answered("tables", engine, examine_tables(at_desk))
         return checks
     finally:
         connection.terminate()
+
+
+async def _answered(name: str, engine: AsyncEngine, checks: Awaitable[list[Check]]) -> list[Check]:
+    """Give the checks, or the one that says why they could not be made."""
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            with in_sentences(engine.url):
+                return await checks
+    except TimeoutError:
+        detail = f"the database did not answer within {ANSWER_SECONDS_MAX:g} s"
+        return [fail(name, detail, "look at its load, its locks and the way to it")]
+    except InfrastructureError as error:
+        return [fail(name, *halves(error))]
 
 
 async def _examine_server(desk: Desk, settings: Settings) -> list[Check]:
@@ -113,66 +129,18 @@ def _clock(ahead: float) -> Check:
     return ok("clock", detail)
 
 
-async def _examine_migrations(engine: AsyncEngine, settings: Settings) -> Check:
-    try:
-        steps = await pending(engine, settings)
-    except InfrastructureError as error:
-        return fail("migrations", *_halves(error))
+async def _examine_migrations(engine: AsyncEngine, settings: Settings) -> list[Check]:
+    steps = await pending(engine, settings)
     if steps:
         names = ", ".join(step.revision for step in steps)
-        return fail("migrations", f"not run yet: {names}", "run `outbox migrate`")
-    return ok("migrations", "all have run")
+        return [fail("migrations", f"not run yet: {names}", "run `outbox migrate`")]
+    return [ok("migrations", "all have run")]
 
 
-async def _examine_listening(engine: AsyncEngine, relay_settings: RelaySettings) -> Check:
-    polls = f"relays find commits only at their polls, every {relay_settings.poll_interval_seconds:g} s"
-    remedy = "point OUTBOX_LISTEN_URL at the server itself: a pooler in transaction mode has no LISTEN"
+async def _examine_work(desk: Desk, so_far: Sequence[Check]) -> list[Check]:
     try:
-        milliseconds = await _echo(engine, relay_settings)
-    except TimeoutError:
-        return warn(
-            "listen", f"what is said on {relay_settings.channel!r} does not come back: {polls}", remedy
-        )
-    except (DatabaseRefusal, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        return warn("listen", f"the listener cannot connect ({error}): {polls}", remedy)
-    return ok("listen", f"heard after {milliseconds:.1f} ms on channel {relay_settings.channel!r}")
-
-
-async def _echo(engine: AsyncEngine, relay_settings: RelaySettings) -> float:
-    """Say something as a committer does, hear it as a relay does, and return how long that took."""
-    # Relays know a probe by this beginning, and leave it alone.
-    word, heard = f"probe:doctor:{uuid4().hex}", asyncio.Event()
-
-    def hear(_connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        if payload == word:
-            heard.set()
-
-    async with _listener(engine, relay_settings) as connection, asyncio.timeout(ECHO_SECONDS_MAX):
-        await connection.add_listener(relay_settings.channel, hear)
-        speaker = await connect(engine.sync_engine)
-        try:
-            began = time.monotonic()
-            await speaker.execute(f"NOTIFY {relay_settings.channel}, '{word}'")
-            await heard.wait()
-            return (time.monotonic() - began) * 1_000
-        finally:
-            speaker.terminate()
-
-
-@asynccontextmanager
-async def _listener(engine: AsyncEngine, relay_settings: RelaySettings) -> AsyncIterator[asyncpg.Connection]:
-    url = relay_settings.listen_url
-    own = create_engine(url, poolclass=NullPool) if url else engine
-    connection = await connect(own.sync_engine)
-    try:
-        yield connection
-    finally:
-        connection.terminate()
-        if own is not engine:
-            await own.dispose()
-
-
-def _halves(error: InfrastructureError) -> tuple[str, str]:
-    """Part a sentence of ours into what happened and what to do."""
-    happened, _, remedy = str(error).rpartition(": ")
-    return (happened, remedy) if happened else (remedy, "see the sentence")
+        return await examine_work(desk, await overview(desk))
+    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
+        if any(each.check == "migrations" and each.state == "fail" for each in so_far):
+            return []  # that is said already
+        raise

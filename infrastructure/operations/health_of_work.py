@@ -1,11 +1,11 @@
-"""Doctor's look at the work: what is not delivered, and why (O1, R2, R9, R13)."""
+"""Doctor's look at the work: what is not delivered, and why (O1, R2, R9)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infrastructure.operations.verdicts import Check, fail, ok, warn
-from infrastructure.outbox.sql.inspection import BLOAT, OLDEST_TRANSACTION, ORPHANS
+from infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
+from infrastructure.outbox.sql.inspection import ORPHANS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,15 +19,12 @@ PENDING_SECONDS_MAX = 60.0
 OPEN_SECONDS_MAX = 3_600.0
 # Live relays sweep for such leases once a minute, and at once when another's lease runs out.
 ORPHAN_SECONDS_MAX = 120.0
-DEAD_ROWS_MIN = 50_000
-TRANSACTION_SECONDS_MAX = 600.0
 
 
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
-    """Check relays, backlog, leases, subscriptions, dead letters and tables."""
+    """Check relays, backlog, leases, subscriptions and dead letters."""
     checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
-    checks += [_dead(seen), *_held(seen), await _bloat(desk), await _oldest_transaction(desk)]
-    return checks
+    return [*checks, _dead(seen), *_held(seen)]
 
 
 def _relays(seen: Overview) -> Check:
@@ -96,38 +93,3 @@ def _held(seen: Overview) -> Iterator[Check]:
                 f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {each['waiting']} wait",
                 f"`outbox resume {each['name']}` lets it go on",
             )
-
-
-async def _bloat(desk: Desk) -> Check:
-    tables = await desk.fetch(BLOAT)
-    worst = max(tables, key=lambda row: row["dead_rows"], default=None)
-    if worst is None:
-        return ok("bloat", "no statistics yet")
-    vacuumed = worst["vacuumed_at"]
-    when = f"last vacuumed {vacuumed:%Y-%m-%d %H:%M}" if vacuumed else "never vacuumed"
-    detail = (
-        f"{worst['table_name']} has {worst['dead_rows']} dead rows beside {worst['live_rows']} live, {when}"
-    )
-    if worst["dead_rows"] > max(DEAD_ROWS_MIN, worst["live_rows"]):
-        remedy = f"end what pins the server's horizon (the next line), then VACUUM {worst['table_name']}"
-        return warn("bloat", detail, remedy)
-    return ok("bloat", detail)
-
-
-async def _oldest_transaction(desk: Desk) -> Check:
-    for row in await desk.fetch(OLDEST_TRANSACTION):
-        detail = f"process {row['pid']} ({row['application_name'] or 'unnamed'}, {row['state']}) for "
-        detail += seconds(row["seconds"])
-        if row["seconds"] > TRANSACTION_SECONDS_MAX:
-            remedy = f"let it end, or SELECT pg_terminate_backend({row['pid']}): until then no dead row goes"
-            return warn("oldest transaction", detail, remedy)
-        return ok("oldest transaction", detail)
-    return ok("oldest transaction", "none")
-
-
-def seconds(number: float) -> str:
-    """Write a duration as a person says it."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{max(number, 0):.1f} s"

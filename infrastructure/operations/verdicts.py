@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import attrs
+
+if TYPE_CHECKING:
+    from infrastructure.errors import InfrastructureError
 
 
 @attrs.frozen
@@ -30,3 +33,17 @@ def warn(check: str, detail: str, remedy: str) -> Check:
 def fail(check: str, detail: str, remedy: str) -> Check:
     """Something is not delivered, or will not be."""
     return Check(check, "fail", detail, remedy)
+
+
+def halves(error: InfrastructureError) -> tuple[str, str]:
+    """Part a sentence of ours into what happened and what to do."""
+    happened, _, remedy = str(error).rpartition(": ")
+    return (happened, remedy) if happened else (remedy, "see the sentence")
+
+
+def seconds(number: float) -> str:
+    """Write a duration as a person says it."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{max(number, 0):.1f} s"

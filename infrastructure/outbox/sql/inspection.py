@@ -162,17 +162,28 @@ BLOAT = """
 SELECT relname AS table_name, n_live_tup AS live_rows, n_dead_tup AS dead_rows,
        greatest(last_vacuum, last_autovacuum) AS vacuumed_at
 FROM pg_stat_all_tables
-WHERE relid IN ('{outbox_events}'::regclass, '{outbox_deliveries}'::regclass, '{outbox_receipts}'::regclass)
+WHERE relid IN (to_regclass('{outbox_events}'), to_regclass('{outbox_deliveries}'), to_regclass('{outbox_receipts}'))
 ORDER BY relname
 """
 
-# The transaction that has kept the server from cleaning for longest.
+# The transaction that has kept the server from cleaning these tables for longest, and what would end it. One of
+# another database does so only once it has written; one that has written does so without a snapshot as well.
 OLDEST_TRANSACTION = """
-SELECT pid, coalesce(application_name, '') AS application_name, state,
+SELECT 'process ' || pid || ' (' || coalesce(nullif(application_name, ''), 'unnamed')
+         || coalesce(', ' || state, '') || coalesce(', in database ' || nullif(datname, current_database()), '')
+         || ')' AS what,
+       'SELECT pg_terminate_backend(' || pid || ')' AS ending,
        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
 FROM pg_stat_activity
-WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
-ORDER BY xact_start LIMIT 1
+WHERE pid <> pg_backend_pid()
+  AND (backend_xid IS NOT NULL OR (backend_xmin IS NOT NULL AND datname = current_database()))
+UNION ALL
+SELECT 'prepared transaction ' || quote_literal(gid)
+         || coalesce(', in database ' || nullif(database, current_database()), ''),
+       'ROLLBACK PREPARED ' || quote_literal(gid),
+       extract(epoch FROM clock_timestamp() - prepared)::float8
+FROM pg_prepared_xacts
+ORDER BY seconds DESC NULLS LAST LIMIT 1
 """
 
 # Who answers: which server, and by which process of its own.

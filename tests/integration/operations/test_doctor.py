@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import asyncpg
 import pytest
 
 import contexts.accounts.handlers  # noqa: F401 - registers them
+from infrastructure.operations.desk import SESSION
 from infrastructure.operations.health import examine
+from infrastructure.operations.health_of_tables import examine_tables
 from infrastructure.operations.health_of_work import examine_work
 from infrastructure.operations.overview import overview
 from infrastructure.operations.verdicts import Check
+from infrastructure.outbox.sql.inspection import OLDEST_TRANSACTION
 from infrastructure.relay import RelaySettings
 from infrastructure.settings import Settings
 from kernel import catalogue
@@ -27,7 +32,16 @@ def only_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def work(outbox: Any) -> dict[str, Check]:
-    return {each.check: each for each in await examine_work(outbox.desk, await overview(outbox.desk))}
+    found = await examine_work(outbox.desk, await overview(outbox.desk))
+    return {each.check: each for each in [*found, *await examine_tables(outbox.desk)]}
+
+
+async def examined(
+    url: str, relay_settings: RelaySettings | None = None, **settings: Any
+) -> dict[str, Check]:
+    chosen = Settings(database_url=url, **{"contexts": ("contexts.accounts",), **settings})
+    found = await examine(chosen, relay_settings or RelaySettings(code_version="v1"))
+    return {each.check: each for each in found}
 
 
 async def test_an_outbox_at_rest_with_a_relay_is_well(outbox: Any) -> None:
@@ -83,31 +97,130 @@ async def test_dead_letters_and_paused_handlers_are_warnings(outbox: Any) -> Non
 
 
 async def test_the_server_is_reached_heard_and_dated(outbox: Any) -> None:
-    # The tables were made without migrations, so these are named, and nothing is asked of what may be missing.
-    settings = Settings(database_url=outbox.url, contexts=("contexts.accounts",))
-    found = {each.check: each for each in await examine(settings, RelaySettings(code_version="v1"))}
-    assert [name for name, each in found.items() if each.state != "ok"] == ["migrations"]
+    # The tables were made without migrations, so these are named.
+    found = await examined(outbox.url)
+    assert [name for name, each in found.items() if each.state != "ok"] == ["migrations", "relays"]
     assert "outbox_0001" in found["migrations"].detail
     assert found["listen"].detail.startswith("heard after ")
     assert "accounts.LogAccountCreated" in found["handlers"].detail
 
 
 async def test_an_unreachable_database_leaves_the_checks_of_the_code(outbox: Any) -> None:
-    settings = Settings(
-        database_url="postgresql://nobody@127.0.0.1:1/nothing", contexts=("contexts.accounts",)
-    )
-    found = {each.check: each for each in await examine(settings, RelaySettings(code_version="v1"))}
+    found = await examined("postgresql://nobody@127.0.0.1:1/nothing")
     assert [name for name, each in found.items() if each.state != "ok"] == ["connection"]
     assert found["connection"].remedy == "start the server, or correct DATABASE_URL"
 
 
-async def test_a_channel_that_nothing_comes_back_on_is_a_warning(outbox: Any, postgres_url: str) -> None:
+async def test_a_channel_that_nothing_comes_back_on_is_a_warning(
+    outbox: Any, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A listener in another database is as deaf as one behind a pooler.
-    settings = Settings(database_url=outbox.url, contexts=("contexts.accounts",))
-    relay_settings = RelaySettings(listen_url=postgres_url)
-    found = {each.check: each for each in await examine(settings, relay_settings)}
+    monkeypatch.setattr("infrastructure.operations.health_of_hearing.ECHO_SECONDS_MAX", 0.1)
+    found = await examined(outbox.url, RelaySettings(listen_url=postgres_url))
     assert found["listen"].state == "warn"
     assert "every 5 s" in found["listen"].detail
+
+
+@pytest.mark.parametrize(
+    ("url", "state", "detail", "remedy"),
+    [
+        ("mysql://a/b", "fail", "OUTBOX_LISTEN_URL begins with mysql://", "write postgresql://"),
+        ("postgresql://nobody@127.0.0.1:1/x", "warn", "connection refused", "correct OUTBOX_LISTEN_URL"),
+    ],
+)
+async def test_a_listener_that_cannot_connect_is_told_by_its_own_setting(
+    outbox: Any, url: str, state: str, detail: str, remedy: str
+) -> None:
+    found = (await examined(outbox.url, RelaySettings(listen_url=url)))["listen"]
+    assert found.state == state
+    assert detail in found.detail
+    assert (found.remedy or "").startswith(remedy)
+    assert "DATABASE_URL" not in f"{found.detail} {found.remedy}"
+
+
+async def test_what_cannot_be_read_is_a_finding_and_the_others_are_still_made(outbox: Any) -> None:
+    found = await examined(f"{outbox.url}?role=pg_monitor")
+    assert (found["work"].state, found["work"].remedy) == ("fail", "grant it, or connect as the owner")
+    assert found["bloat"].state == "ok"
+
+
+async def test_behind_a_lock_it_ends_and_names_the_oldest_transaction(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SESSION, "lock_timeout", "10ms")
+    async with outbox.desk.connection.transaction():
+        await outbox.execute("LOCK TABLE outbox_events")
+        found = await examined(outbox.url)
+    assert found["work"].detail.startswith("another session has held a lock on the outbox")
+    assert found["oldest transaction"].detail.startswith("process ")
+
+
+async def test_a_server_that_does_not_answer_is_a_finding(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.operations.health.ANSWER_SECONDS_MAX", 0)
+    found = await examined(outbox.url)
+    assert found["server"].detail == found["work"].detail == "the database did not answer within 0 s"
+
+
+async def test_a_context_that_is_not_there_hides_no_work(outbox: Any) -> None:
+    await outbox.delivery(await outbox.event(status="dead"))
+    found = await examined(outbox.url, contexts=("nothing.here",))
+    assert found["migrations"].state == found["handlers"].state == "fail"
+    assert found["dead letters"].state == "warn"
+
+
+async def test_before_the_tables_are_made_nothing_is_asked_of_them(
+    outbox: Any, empty_postgres_url: str
+) -> None:
+    found = await examined(empty_postgres_url)
+    assert [name for name, each in found.items() if each.state == "fail"] == ["migrations"]
+
+
+async def test_a_writer_keeps_dead_rows_and_a_reader_of_another_database_does_not(
+    outbox: Any, postgres_url: str
+) -> None:
+    # Idle after it has written, a transaction has no snapshot.
+    every = OLDEST_TRANSACTION.removesuffix("LIMIT 1\n")
+    writer, reader = await asyncpg.connect(outbox.url), await asyncpg.connect(postgres_url)
+    wrote, read = writer.get_server_pid(), reader.get_server_pid()
+    try:
+        await writer.execute("BEGIN; CREATE TABLE draft ()")
+        await reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        found = [row["what"] for row in await outbox.rows(every)]
+    finally:
+        await writer.close()
+        await reader.close()
+    assert f"process {wrote} (unnamed, idle in transaction)" in found
+    assert not [what for what in found if what.startswith(f"process {read} ")]
+
+
+async def test_an_old_transaction_is_named_with_what_ends_it(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.operations.health_of_tables.TRANSACTION_SECONDS_MAX", -1)
+    writer = await asyncpg.connect(outbox.url)
+    try:
+        await writer.execute("BEGIN; CREATE TABLE draft ()")
+        found = (await work(outbox))["oldest transaction"]
+    finally:
+        await writer.close()
+    assert found.state == "warn"
+    assert re.fullmatch(
+        r"let it end, or SELECT pg_terminate_backend\(\d+\): until then no dead row goes", found.remedy or ""
+    )
+
+
+async def test_more_dead_rows_than_live_ones_are_a_warning(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.operations.health_of_tables.DEAD_ROWS_MIN", -1)
+    monkeypatch.setattr(
+        "infrastructure.operations.health_of_tables.BLOAT",
+        "SELECT 'outbox_events' AS table_name, 1 AS live_rows, 2 AS dead_rows, clock_timestamp() AS vacuumed_at",
+    )
+    found = (await work(outbox))["bloat"]
+    assert found.remedy == "end the oldest transaction if it is old, then VACUUM outbox_events"
 
 
 async def test_a_handler_that_cannot_be_made_is_named(outbox: Any, tmp_path: Any, monkeypatch: Any) -> None:
@@ -116,7 +229,6 @@ async def test_a_handler_that_cannot_be_made_is_named(outbox: Any, tmp_path: Any
     (package / "__init__.py").touch()
     (package / "handlers.py").write_text("import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    settings = Settings(database_url=outbox.url, contexts=("ailing",))
-    found = {each.check: each for each in await examine(settings, RelaySettings())}
+    found = await examined(outbox.url, contexts=("ailing",))
     assert found["handlers"].state == "fail"
     assert "nothing_of_that_name" in found["handlers"].detail

@@ -156,7 +156,9 @@ async def test_an_event_that_is_not_there_or_did_not_fail_is_a_sentence(outbox: 
     with pytest.raises(NothingFound, match="there is no event"):
         await retried(outbox, Selection(uuid4()))
     event = await outbox.event()
-    with pytest.raises(NothingFound, match=r"nothing of event .* has failed, it is delivered: `outbox replay`"):
+    with pytest.raises(
+        NothingFound, match=r"nothing of event .* has failed, it is delivered: `outbox replay`"
+    ):
         await retried(outbox, Selection(event))
     await outbox.delivery(event, "done")
     with pytest.raises(NothingFound, match=r"no delivery .* to 'bank\.Absent' .*those of bank\.Letters are"):

@@ -1,0 +1,39 @@
+"""The operator's connection: whatever the database answers is a sentence, and nothing waits without end (O1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+import pytest
+
+from infrastructure.errors import DatabaseRefusal
+from infrastructure.operations.desk import SESSION, OutboxLocked, desk
+from infrastructure.operations.overview import overview
+from infrastructure.settings import Settings
+
+
+async def test_a_command_does_not_wait_for_a_lock_without_end(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SESSION, "lock_timeout", "10ms")
+    async with outbox.desk.connection.transaction():
+        await outbox.execute("LOCK TABLE outbox_events")
+        with pytest.raises(OutboxLocked, match="another session has held a lock on the outbox for 10 s: let"):
+            async with desk(Settings(database_url=outbox.url)) as opened:
+                await overview(opened)
+
+
+async def test_what_the_server_cannot_do_is_a_sentence(outbox: Any) -> None:
+    with pytest.raises(
+        DatabaseRefusal, match=r"could not do it \(canceling statement due to statement timeout"
+    ):
+        async with desk(Settings(database_url=outbox.url)) as opened:
+            await opened.connection.execute("SET statement_timeout = 1")
+            await opened.fetch("SELECT pg_sleep(60)")
+
+
+async def test_a_statement_that_is_wrong_is_no_answer_to_an_operator(outbox: Any) -> None:
+    with pytest.raises(asyncpg.PostgresSyntaxError):
+        async with desk(Settings(database_url=outbox.url)) as opened:
+            await opened.fetch("SELEC")
