@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
+from infrastructure.plain_text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -148,6 +150,6 @@ def _sentence_of(error: click.ClickException) -> str:
 
 def _fail(sentence: str, kind: str, *, as_json: bool, code: int = EXIT_FAILED) -> NoReturn:
     """Say it on stderr, where it mixes with no output that a program reads."""
-    line = json.dumps({"error": sentence, "kind": kind}) if as_json else f"error: {sentence}"
+    line = json.dumps({"error": sentence, "kind": kind}) if as_json else f"error: {printable(sentence)}"
     click.echo(line, err=True)
     sys.exit(code)

@@ -5,22 +5,33 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import click
 
+from infrastructure.plain_text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
+
+    from rich.console import RenderableType
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; errors too.")
+
+# The least of a column that can be read; what does not fit is folded, never cut.
+COLUMN_CHARACTERS_MIN = 8
+_BORDER = 3
 
 
 def print_json(value: object) -> None:
     """Print one JSON document; what JSON has no form for (ids, times) as text."""
-    click.echo(json.dumps(value, indent=2, default=str))
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
@@ -28,20 +39,57 @@ def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
     # Without any standard output, as after `>&-`, there is no file to ask.
     if sys.stdout is None or not sys.stdout.isatty():
         for row in rows:
-            click.echo("\t".join(_text(value) for value in row.values()))
+            click.echo("\t".join(printable(_text(value)) for value in row.values()))
+        return
+    if not rows:
         return
     from rich.console import Console
+
+    console = Console()
+    widths = {name: _width(name, rows) for name in rows[0]}
+    if len(widths) > 2 and sum(widths.values()) + _BORDER * len(widths) + 1 > console.width:  # noqa: PLR2004 - a pair
+        console.print(_blocks(rows))
+    else:
+        console.print(_table(rows, widths))
+
+
+def _width(name: str, rows: Sequence[Mapping[str, object]]) -> int:
+    """Say how narrow a column may become. Cut at the end of a line, an id can be neither read nor copied."""
+    ids = [len(str(row[name])) for row in rows if isinstance(row[name], UUID)]
+    longest = max(len(name), *(len(_text(row[name])) for row in rows))
+    return max(ids, default=min(longest, COLUMN_CHARACTERS_MIN))
+
+
+def _table(rows: Sequence[Mapping[str, object]], widths: Mapping[str, int]) -> RenderableType:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table()
-    for name, value in rows[0].items() if rows else ():
-        # Cut at the end of a line, an id can be neither read nor copied.
-        table.add_column(name, min_width=len(str(value)) if isinstance(value, UUID) else None)
+    for name, width in widths.items():
+        table.add_column(name, min_width=width, overflow="fold")
     for row in rows:
-        # As `Text`, since a value in brackets would be taken for rich's markup.
-        table.add_row(*(Text(_text(value)) for value in row.values()))
-    Console().print(table)
+        table.add_row(*map(_cell, row.values()))
+    return table
+
+
+def _blocks(rows: Sequence[Mapping[str, object]]) -> RenderableType:
+    """Put each row on lines of its own, where the columns would not fit beside one another."""
+    from rich.table import Table
+
+    table = Table("", "", show_header=False)
+    for row in rows:
+        for name, value in row.items():
+            if _text(value):
+                table.add_row(name, _cell(value))
+        table.add_section()
+    table.columns[1].overflow = "fold"
+    return table
+
+
+def _cell(value: object) -> RenderableType:
+    from rich.text import Text
+
+    # As `Text`, since a value in brackets would be taken for rich's markup.
+    return Text("\n".join(map(printable, _text(value).split("\n"))))
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ from infrastructure.cli.at_desk import at_desk
 from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
 from infrastructure.operations.overview import overview
 from infrastructure.operations.verdicts import seconds
+from infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from infrastructure.operations.overview import Overview
@@ -31,8 +32,9 @@ def command(*, as_json: bool) -> None:
 
 
 def _relays(seen: Overview) -> None:
-    if not seen.relays:
+    if not seen.live:
         click.echo("no relay lives: start `outbox relay`")
+    if not seen.relays:
         return
     print_title("relays")
     print_rows(
@@ -62,10 +64,8 @@ def _backlog(seen: Overview) -> None:
         ]
     )
     if seen.oldest:
-        click.echo(
-            f"oldest undelivered: {seen.oldest['event_type']} {seen.oldest['event_id']}, "
-            f"{seen.oldest['status']} since {seconds(seen.oldest['age_seconds'])}"
-        )
+        what = f"{printable(seen.oldest['event_type'])} {seen.oldest['event_id']}, {seen.oldest['status']}"
+        click.echo(f"oldest undelivered: {what} since {seconds(seen.oldest['age_seconds'])}")
 
 
 def _subscriptions(seen: Overview) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from infrastructure.operations.selection import Moment
 
 ERROR_CHARACTERS_MAX = 80
+# More of one value fills a terminal and shows nothing.
+VALUE_CHARACTERS_MAX = 4_000
 
 
 @click.command("events")
@@ -49,8 +51,10 @@ def events(
     )
     if as_json:
         print_json(rows)
-    else:
+    elif rows:
         print_rows([_event(row) for row in rows])
+    else:
+        click.echo("there is no such event", err=True)
 
 
 @click.command("show")
@@ -96,7 +100,7 @@ def history(*, aggregate: AggregateKey, as_json: bool) -> None:
                 "occurred at": when(row["occurred_at"]),
                 "status": row["status"],
                 "unsettled": ", ".join(each["handler"] for each in row["deliveries"] if not each["settled"]),
-                "payload": json.dumps(row["payload"], default=str, ensure_ascii=False),
+                "payload": _told(row["payload"]),
             }
             for row in rows
         ]
@@ -179,7 +183,11 @@ def _aggregate(row: Row) -> str | None:
 
 
 def _told(value: object) -> object:
-    return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        value = json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, str) and len(value) > VALUE_CHARACTERS_MAX:
+        return f"{value[:VALUE_CHARACTERS_MAX]}… ({len(value)} characters; --json prints all)"
+    return value
 
 
 def _short(text: str | None) -> str | None:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from infrastructure.operations.selection import AggregateKey, Moment
     from infrastructure.settings import Settings
 
+UNREADABLE = f"{MASK} (no object of fields, so it is masked as a whole)"
+# Of what Python reads as a number; the longer ones stay text.
+DIGITS_MAX = 1_000
 # In every payload, and secret in none.
 _PLAIN_KEYS = ("event_id", "occurred_at", "eventId", "occurredOn", "eventVersion")
 
@@ -48,8 +51,10 @@ def know_events(settings: Settings) -> None:
                 import_module(f"{package}.{room}")
 
 
-def presentable(event_type: str, payload: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def presentable(event_type: str, payload: object) -> tuple[dict[str, Any] | str, bool]:
     """Return the payload without its secrets, and whether its class is known; if not, every value may be one."""
+    if not isinstance(payload, dict):
+        return UNREADABLE, True
     try:
         return masked_payload(event_type, payload), True
     except UnknownEventType:
@@ -113,8 +118,20 @@ async def show(desk: Desk, event_id: UUID) -> Row:
 
 
 def _decoded(row: Row) -> Row:
-    payload, known = presentable(row["event_type"], json.loads(row["payload"]))
-    return {**row, "payload": payload, "class_known": known, "headers": json.loads(row["headers"])}
+    payload, known = presentable(row["event_type"], _read(row["payload"]))
+    return {**row, "payload": payload, "class_known": known, "headers": _read(row["headers"])}
+
+
+def _read(text: str) -> object:
+    """Read JSON as PostgreSQL stores it, which bounds neither numbers nor depth as Python does."""
+    try:
+        return json.loads(text, parse_int=_number)
+    except RecursionError:
+        return UNREADABLE
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= DIGITS_MAX else digits
 
 
 def _holder(row: Row, found: Iterable[Relay]) -> str | None:

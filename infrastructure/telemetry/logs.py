@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from infrastructure.errors import BadSetting
+from infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +60,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        try:
+            return json.dumps(line, default=str, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            # Keys that are no text, or something that holds itself: rather less than JSON than no line.
+            return json.dumps({name: str(value) for name, value in line.items()}, ensure_ascii=False)
 
 
 class ReadableLines(logging.Formatter):
@@ -68,10 +73,11 @@ class ReadableLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write the record for a person."""
         told = "  ".join(f"{name}={_plain(value)}" for name, value in extras(record).items())
-        head = f"{_moment(record).astimezone():%H:%M:%S}  {record.levelname:<8}  {record.getMessage()}"
+        said = printable(record.getMessage())
+        head = f"{_moment(record).astimezone():%H:%M:%S}  {record.levelname:<8}  {said}"
         line = f"{head}  {told}".rstrip()
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + "\n".join(map(printable, self.formatException(record.exc_info).split("\n")))
         return line
 
 
@@ -88,5 +94,5 @@ def _moment(record: logging.LogRecord) -> datetime:
 
 
 def _plain(value: object) -> str:
-    text = str(value)
+    text = printable(str(value))
     return repr(text) if not text or any(character.isspace() for character in text) else text

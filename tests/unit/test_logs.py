@@ -63,3 +63,15 @@ def test_the_level_is_a_setting() -> None:
     assert stream.getvalue() == ""
     with pytest.raises(BadSetting, match="OUTBOX_LOG_LEVEL is 'LOUD': give one of DEBUG, INFO"):
         set_up_logs(stream=stream, environ={"OUTBOX_LOG_LEVEL": "loud"})
+
+
+def test_on_a_terminal_no_value_commands_it() -> None:
+    line = logged(as_json=False, error_message="\x1b[2J\x9b2J", event_type="a\nb")
+    assert line.endswith("error_message=\\x1b[2J\\x9b2J  event_type=a\\nb\n")
+
+
+def test_what_holds_itself_is_told_all_the_same() -> None:
+    ring: dict[object, object] = {(1, 2): "no text"}
+    ring["itself"] = ring
+    line = json.loads(logged(as_json=True, ring=ring))
+    assert (line["message"], line["ring"]) == ("it works", "{(1, 2): 'no text', 'itself': {...}}")

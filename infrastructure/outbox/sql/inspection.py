@@ -13,18 +13,23 @@ FROM {outbox_relays} ORDER BY started_at, id
 # How many events are where. Open and dead ones have deliveries, which are few; the delivered ones are counted
 # while they are few, and estimated from the server's statistics where that would read for long.
 BACKLOG = """
-SELECT (SELECT count(*) FROM {outbox_events} WHERE status = 'pending') AS pending,
-       (SELECT count(*) FROM {outbox_events} WHERE status = 'leased') AS leased,
-       count(*) FILTER (WHERE unsettled) AS open,
-       count(*) FILTER (WHERE NOT unsettled) AS dead,
+WITH undelivered AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE status = 'pending') AS pending, count(*) FILTER (WHERE status = 'leased') AS leased
+  FROM {outbox_events} WHERE status IN ('pending', 'leased')
+), undone AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE unsettled) AS open, count(*) FILTER (WHERE NOT unsettled) AS dead
+  FROM (
+    SELECT bool_or(status IN ('waiting', 'leased')) AS unsettled FROM {outbox_deliveries}
+    WHERE status IN ('waiting', 'leased', 'dead') GROUP BY event_id
+  ) AS event
+)
+SELECT pending, leased, open, dead,
        CASE WHEN pg_relation_size('{outbox_events}') < 64 * 1024 * 1024
             THEN (SELECT count(*) FROM {outbox_events} WHERE status = 'delivered')
-            ELSE (SELECT reltuples::bigint FROM pg_class WHERE oid = '{outbox_events}'::regclass) END AS delivered,
+            ELSE greatest(0, pg_stat_get_live_tuples('{outbox_events}'::regclass) - pending - leased - open - dead)
+       END AS delivered,
        pg_relation_size('{outbox_events}') >= 64 * 1024 * 1024 AS delivered_is_estimated
-FROM (
-  SELECT bool_or(status IN ('waiting', 'leased')) AS unsettled FROM {outbox_deliveries}
-  WHERE status IN ('waiting', 'leased', 'dead') GROUP BY event_id
-) AS event
+FROM undelivered, undone
 """
 
 # The oldest event that somebody has yet to handle, dead ones left out. 1 now.

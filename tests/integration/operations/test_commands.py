@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -93,6 +94,25 @@ def test_on_a_terminal_the_sections_are_tables(
     assert "│ host-1" in out
 
 
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_on_a_narrow_terminal_nothing_is_cut(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    by_hand(busy)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in ("status", "failed", "events"):
+        _, out, _ = run(command)
+        lines = [line for line in click.unstyle(out).splitlines() if "│" in line]
+        assert "…" not in out
+        assert max(map(len, lines)) <= int(columns)
+    # On lines of their own where columns would not fit, beside one another where they do.
+    assert any("bank.paid" in line and "dead" in line for line in lines) is (columns == "200")
+    assert "".join(line.split("│")[2].strip() for line in lines if "bank" in line).startswith("bank.") is (
+        columns != "200"
+    )
+
+
 def test_an_id_stays_whole_on_a_narrow_terminal(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +134,66 @@ def test_events_show_history_and_failed_tell_the_same_event(run: Any, by_hand: A
     assert json.loads(run("history", aggregate, "--json")[1])[0]["event_id"] == str(event)
     assert "ValueError: no" in run("failed")[1]
     assert json.loads(run("failed", "--json")[1])["total"] == 1
+
+
+HOSTILE = "\x1b]0;mine\x07\x9b2J\u202e\t\n"
+
+
+def test_what_strangers_wrote_commands_no_terminal_and_breaks_no_column(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hostile(outbox: Outbox) -> Any:
+        event = await outbox.event(uuid4(), "open", event_type=f"bank.{HOSTILE}")
+        await outbox.delivery(event, handler=f"bank.{HOSTILE}", error=f"ValueError: {HOSTILE}no")
+        await outbox.delivery(event, "waiting", handler="bank.Other", attempts=0)
+        return event
+
+    event = by_hand(hostile)
+    for words in (
+        ["status"],
+        ["events"],
+        ["failed"],
+        ["show", event],
+        ["retry", event, "--handler", HOSTILE],
+    ):
+        _, out, err = run(*words)
+        assert "\\x1b]0;mine\\x07\\x9b2J\\u202e\\t\\n" in out + err
+        assert (out + err).replace("\n", "").replace("\t", "").isprintable()
+    assert run("events")[1].count("\t") == 8
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\x1b]" not in run("status")[1]
+
+
+@pytest.mark.parametrize("payload", ["[]", '"hush"', "9" * 5_000, "[" * 3_000 + "]" * 3_000])
+def test_a_payload_that_is_no_object_is_masked_as_a_whole(run: Any, by_hand: Any, payload: str) -> None:
+    event = by_hand(dead_event)
+    by_hand(lambda outbox: outbox.execute("UPDATE outbox_events SET payload = $1::text::jsonb", payload))
+    assert "payload\t*** (no object of fields, so it is masked as a whole)\n" in run("show", event)[1]
+    assert "hush" not in run("show", event, "--json")[1]
+
+
+def test_a_number_beyond_pythons_is_text(run: Any, by_hand: Any) -> None:
+    event = by_hand(dead_event)
+    headers = json.dumps({"count": 1})[:-2] + "9" * 5_000 + "}"
+    by_hand(lambda outbox: outbox.execute("UPDATE outbox_events SET headers = $1::text::jsonb", headers))
+    assert json.loads(run("show", event, "--json")[1])["headers"] == {"count": "9" * 5_000}
+    assert "… (5013 characters; --json prints all)\n" in run("show", event)[1]
+
+
+def test_times_are_iso_8601_for_programs(run: Any, by_hand: Any) -> None:
+    by_hand(dead_event)
+    (row,) = json.loads(run("events", "--json")[1])
+    assert row["created_at"] == datetime.fromisoformat(row["created_at"]).isoformat()
+
+
+def test_no_event_is_no_error_and_not_nothing(run: Any) -> None:
+    assert run("events") == (0, "", "there is no such event\n")
+    assert run("events", "--json") == (0, "[]\n", "")
+
+
+def test_a_relay_whose_lease_ran_out_does_not_hide_that_none_lives(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.relay(live=False))
+    assert run("status")[1].startswith("no relay lives: start `outbox relay`\n# relays\n")
 
 
 def test_nothing_failed_is_no_error(run: Any) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from infrastructure.operations.overview import overview
+from infrastructure.outbox.sql.inspection import BACKLOG
 
 HANDLER = "bank.Letters"
 
@@ -73,3 +76,16 @@ async def test_what_no_live_relay_can_run_is_named_with_the_reason(outbox: Any) 
         ("bank.B", "bank.paid", 1): "no live relay carries it",
         ("bank.Old", "bank.paid", 1): "the subscription is retired",
     }
+
+
+async def test_of_a_big_table_what_is_delivered_is_estimated_and_never_less_than_none(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "infrastructure.operations.overview.BACKLOG", BACKLOG.replace("64 * 1024 * 1024", "0")
+    )
+    await outbox.event(status="pending")
+    backlog = (await overview(outbox.desk)).backlog
+    assert backlog["delivered_is_estimated"]
+    assert backlog["delivered"] >= 0
+    assert backlog["pending"] == 1
