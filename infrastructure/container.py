@@ -17,7 +17,7 @@ from infrastructure.errors import BadContext
 from infrastructure.installation import require_our_kernel
 from infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from infrastructure.settings import Settings
-from kernel import check_upcasters
+from kernel import KernelError, check_upcasters
 from kernel.dispatching import EventDispatcher
 
 if TYPE_CHECKING:
@@ -76,4 +76,12 @@ def _wire(package: str, container: Container) -> None:
         ) from error
     if not callable(getattr(wiring, "register", None)):
         raise BadContext(package, "has a wiring module without `register(container)`: add that function")
-    wiring.register(container)
+    try:
+        wiring.register(container)
+    except KernelError:
+        raise
+    except Exception as error:
+        raise BadContext(
+            package,
+            f"cannot be wired ({type(error).__name__}: {error}): mend `register` in its wiring module",
+        ) from error

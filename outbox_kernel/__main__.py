@@ -18,8 +18,11 @@ def main() -> None:
         as_json = "--json" in sys.argv[1:]
         line = json.dumps({"error": sentence, "kind": "Shadowed"}) if as_json else f"error: {sentence}"
         sys.exit(line)  # to stderr, with code 1
-    from infrastructure.cli import main  # noqa: PLC0415 - only now is it known to be ours
-
+    try:
+        from infrastructure.cli import main  # noqa: PLC0415 - only now is it known to be ours
+    except KeyboardInterrupt:
+        # The command itself, once it is there, says so too.
+        sys.exit(130)
     main()
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from infrastructure.database.explain import address_of, sqlstate_of
 from infrastructure.errors import (
     BadSetting,
     DatabaseRefusal,
+    DatabaseUnreachable,
     InfrastructureError,
     LoginRefused,
     ServerFull,
@@ -31,6 +33,7 @@ _TOO_MANY_CONNECTIONS = "53300"
 _OWN_LIMIT = re.compile(r'too many connections for (role|database) "[^"]+"')
 # OpenSSL's numbers, which have no name in Python: the certificate is of another host, or another address.
 _OF_ANOTHER_HOST = (62, 64)
+_DEMANDING = ("require", "verify-ca", "verify-full")
 
 
 class TlsRefused(DatabaseRefusal):
@@ -59,11 +62,20 @@ def _by_tls(error: BaseException, url: URL) -> InfrastructureError | None:
                 "correct sslmode and the certificates in DATABASE_URL, or the server's ssl settings"
             )
         if isinstance(cause, ConnectionError) and "rejected SSL upgrade" in str(cause):
+            if _sslmode(url) not in _DEMANDING:
+                return DatabaseUnreachable(
+                    f"what answers at {address_of(url)} is no PostgreSQL: correct host and port in DATABASE_URL"
+                )
             return TlsRefused(
                 f"PostgreSQL at {address_of(url)} has no TLS, which DATABASE_URL demands: "
                 "set ssl = on at the server, or take sslmode out of the URL"
             )
     return None
+
+
+def _sslmode(url: URL) -> str:
+    # Where TLS is not demanded, a server without it says so, and is taken as it is.
+    return str(url.query.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer")
 
 
 def _distrusted(error: ssl.SSLCertVerificationError, url: URL) -> TlsRefused:

@@ -316,6 +316,12 @@ def test_a_server_without_tls_is_not_taken_for_one_that_is_down() -> None:
     )
 
 
+def test_what_is_no_postgresql_is_not_taken_for_one_without_tls() -> None:
+    with answering(lambda client: client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as url:
+        sentence = migrate(url)
+    assert "is no PostgreSQL: correct host and port in DATABASE_URL" in sentence
+
+
 def test_the_parameter_of_another_driver_is_told_by_the_name_it_has_here(empty_postgres_url: str) -> None:
     url = make_url(empty_postgres_url).update_query_dict({"ssl": "require"})
     assert "DATABASE_URL says ssl=…, which is no parameter of libpq: write sslmode=require" in migrate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -151,6 +152,17 @@ def test_an_interrupted_command_ends_with_130(
     code, out, err = run(capsys, "migrate", "--sql")
     assert (code, out) == (130, "")
     assert err.strip() == "error: interrupted"
+
+
+def test_interrupted_while_it_is_loaded_it_ends_with_130_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "infrastructure.cli", Loading("infrastructure.cli"))
+    with pytest.raises(SystemExit) as ended:
+        command_line()
+    assert ended.value.code == 130
 
 
 def test_rows_without_any_output_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 from infrastructure.container import build_container
-from infrastructure.errors import BadContext
+from infrastructure.errors import BadContext, BadSetting
 from infrastructure.settings import Settings
 from kernel import MissingUpcaster
 from kernel.catalogue import isolated_definitions
@@ -70,6 +70,23 @@ def test_a_context_that_does_not_import_is_named(package: Path) -> None:
 def test_a_wiring_without_register_is_named(package: Path) -> None:
     (package / "wiring.py").touch()
     with pytest.raises(BadContext, match=r"has a wiring module without `register\(container\)`"):
+        build(package)
+
+
+def test_a_wiring_that_raises_is_named(package: Path) -> None:
+    (package / "wiring.py").write_text("def register(container):\n    raise RuntimeError('no mail server')\n")
+    with pytest.raises(
+        BadContext, match=r"cannot be wired \(RuntimeError: no mail server\): mend `register`"
+    ):
+        build(package)
+
+
+def test_a_sentence_of_the_wirings_own_stays(package: Path) -> None:
+    (package / "wiring.py").write_text(
+        "from infrastructure.errors import BadSetting\n"
+        "def register(container):\n    raise BadSetting('MAIL_URL', 'is not set: give one')\n"
+    )
+    with pytest.raises(BadSetting, match="MAIL_URL is not set"):
         build(package)
 
 
