@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forge import FORGE
+
 ROOT = Path(__file__).resolve().parent.parent
 # Against what hangs; a short benchmark on a busy machine takes its time.
 SECONDS_MAX = 300.0
@@ -16,6 +18,13 @@ COMMAND = (sys.executable, "-m", "outbox_kernel")
 
 def outbox(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder, with these settings and no others."""
+    return FORGE.run(arguments, folder=folder, environment=environment_with(**environment), seconds=SECONDS_MAX)
+
+
+def outbox_from_nothing(
+    *arguments: str, folder: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run it in an interpreter that has imported nothing yet, for whatever is about that."""
     return subprocess.run(
         [*COMMAND, *arguments],
         cwd=folder,

@@ -15,6 +15,7 @@ import asyncpg
 
 from tests import servers
 from tests.commands import environment_with
+from tests.forge import FORGE
 from tests.pages import ELSEWHERE, ROOT, Block, PageError, commands_of, is_excerpt, matches
 
 _END = "---end of command---"
@@ -156,7 +157,8 @@ def _outbox_script(folder: Path) -> Path:
     """Put the command of this checkout on the path, whether or not it is installed."""
     folder.mkdir(exist_ok=True)
     script = folder / "outbox"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m outbox_kernel "$@"\n')
+    forge = f'"{sys.executable}" -S -E "{ROOT}/tests/forge.py" "{FORGE.address}"'
+    script.write_text(f'#!/bin/sh\nexec {forge} "$@"\n')
     script.chmod(0o755)
     return folder
 

@@ -212,17 +212,12 @@ async def _drop(server: Server, name: str) -> None:
 
 
 async def _emptied(url: str) -> bool:
-    """Empty a database; False where more than its schemas was changed, or it lets nobody in."""
+    """Empty a database; False where more than its schemas was changed, or it lets nobody in to do so."""
     try:
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS_MAX)
+        await _execute(url, CUT_OFF, EMPTY)
+        return bool(await _value(url, AS_NEW))
     except asyncpg.PostgresError:
         return False
-    try:
-        await connection.execute(CUT_OFF)
-        await connection.execute(EMPTY)
-        return bool(await connection.fetchval(AS_NEW))
-    finally:
-        await connection.close()
 
 
 async def _execute(url: str, *statements: str) -> None:
@@ -230,6 +225,14 @@ async def _execute(url: str, *statements: str) -> None:
     try:
         for statement in statements:
             await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def _value(url: str, query: str) -> object:
+    connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS_MAX)
+    try:
+        return await connection.fetchval(query)
     finally:
         await connection.close()
 

