@@ -18,7 +18,9 @@ COMMAND = (sys.executable, "-m", "outbox_kernel")
 
 def outbox(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder, with these settings and no others."""
-    return FORGE.run(arguments, folder=folder, environment=environment_with(**environment), seconds=SECONDS_MAX)
+    return FORGE.run(
+        arguments, folder=folder, environment=environment_with(**environment), seconds=SECONDS_MAX
+    )
 
 
 def outbox_from_nothing(

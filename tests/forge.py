@@ -24,7 +24,10 @@ from typing import IO, Any
 LINES_MAX = 64
 # What the commands import; nothing that reads the environment, and no context.
 PRELOADED = (
-    *(f"infrastructure.cli.{name}" for name in ("demo", "doctor", "mend", "migrate", "purge", "relay", "status")),
+    *(
+        f"infrastructure.cli.{name}"
+        for name in ("demo", "doctor", "mend", "migrate", "purge", "relay", "status")
+    ),
     *("infrastructure.cli.stories", "infrastructure.cli.subscriptions", "infrastructure.demo.play"),
     *("alembic.ddl.postgresql", "uvloop"),
 )

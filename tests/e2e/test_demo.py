@@ -93,8 +93,8 @@ def test_a_killed_relay_is_replaced_and_nothing_is_lost_or_repeated(record: dict
     assert shown(record, 5, "holds") == [True, True, True, True]
 
 
-def test_people_read_it_in_a_pipe_too() -> None:
-    done = outbox("demo")
+def test_people_read_it_in_a_pipe_and_it_leaves_their_database_alone_and_heeds_the_schema() -> None:
+    done = outbox("demo", DATABASE_URL="postgresql://nobody@nowhere.example/none", OUTBOX_SCHEMA="events")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.rstrip().endswith("Every promise held.")
     assert "\x1b" not in done.stdout
@@ -116,11 +116,13 @@ def test_it_plays_the_scenes_of_any_application(tmp_path: Path) -> None:
     assert record["holds"] is False
 
 
-def test_a_broken_promise_is_marked_and_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8", "✗ "), ("ascii", "")])
+def test_a_broken_promise_is_marked_and_fails(tmp_path: Path, encoding: str, mark: str) -> None:
     broken = SCENE.replace("== 0", "== 1")
-    done = outbox("demo", folder=application(tmp_path, broken), OUTBOX_CONTEXTS="contexts.shop")
-    assert done.returncode == 1
-    assert "✗ nothing was written" in done.stdout
+    settings = {"OUTBOX_CONTEXTS": "contexts.shop", "PYTHONIOENCODING": encoding}
+    done = outbox("demo", folder=application(tmp_path, broken), **settings)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"{mark}nothing was written" in done.stdout
     assert "A promise was broken" in done.stdout
 
 
@@ -140,17 +142,6 @@ def test_scenes_that_cannot_be_imported_are_a_sentence(tmp_path: Path) -> None:
 def test_a_context_that_is_not_there_is_a_sentence() -> None:
     sentence = failed_in_one_sentence(outbox("demo", OUTBOX_CONTEXTS="contexts.nowhere"))
     assert sentence.startswith("context 'contexts.nowhere' is not found")
-
-
-def test_it_leaves_the_users_database_alone_and_heeds_the_schema() -> None:
-    done = outbox(
-        "demo",
-        DATABASE_URL="postgresql://nobody@nowhere.example/none",
-        OUTBOX_SCHEMA="events",
-        PYTHONIOENCODING="ascii",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Every promise held." in done.stdout
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
