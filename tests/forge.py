@@ -51,7 +51,11 @@ class Forge:
         self, words: tuple[str, ...], *, folder: Path, environment: dict[str, str], seconds: float
     ) -> subprocess.CompletedProcess[str]:
         """Run the command to its end."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+        with (
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+            Path(os.devnull).open() as nothing,
+        ):
             files = nothing, out, err
             code = ask(self.address, words, str(folder), environment, files, seconds=seconds)
             return subprocess.CompletedProcess(words, code, *map(_read, (out, err)))
@@ -129,7 +133,8 @@ def _start(line: socket.socket) -> bool:
         line.sendall(str(code).encode())
         os._exit(0)
     line.close()
-    _become(*json.loads(request), files)
+    words, folder, environment = json.loads(request)
+    _become(words, folder, environment, files)
     return True
 
 

@@ -101,6 +101,7 @@ def test_on_a_narrow_terminal_nothing_is_cut(
     by_hand(busy)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", columns)
+    lines: list[str] = []
     for command in ("status", "failed", "events"):
         _, out, _ = run(command)
         lines = [line for line in click.unstyle(out).splitlines() if "│" in line]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
 import contexts.accounts.handlers  # noqa: F401 - registers them
-from infrastructure.operations.desk import SESSION
+from infrastructure.operations.desk import SESSION, Desk
 from infrastructure.operations.health import examine
 from infrastructure.operations.health_of_tables import examine_tables
 from infrastructure.operations.health_of_work import examine_work
@@ -103,6 +104,31 @@ async def test_the_server_is_reached_heard_and_dated(outbox: Any) -> None:
     assert "outbox_0001" in found["migrations"].detail
     assert found["listen"].detail.startswith("heard after ")
     assert "accounts.LogAccountCreated" in found["handlers"].detail
+
+
+@pytest.mark.parametrize(("query", "pooler"), [("", "warn"), ("?pgbouncer=true", "ok")])
+async def test_an_old_server_a_standby_and_a_pooler_are_told(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch, query: str, pooler: str
+) -> None:
+    answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby"
+    monkeypatch.setattr("infrastructure.operations.health.SERVER", answer)
+    found = await examined(f"{outbox.url}{query}")
+    assert (found["server"].state, found["server"].remedy) == (
+        "fail",
+        "upgrade it: the oldest supported is 15",
+    )
+    assert (found["primary"].state, found["primary"].remedy) == ("fail", "point DATABASE_URL at the primary")
+    assert found["pooler"].state == pooler
+
+
+async def test_a_clock_that_differs_is_told(outbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def an_hour_ago(_: Desk) -> datetime:
+        return datetime.now(UTC) - timedelta(hours=1)
+
+    monkeypatch.setattr(Desk, "clock", an_hour_ago)
+    found = (await examined(outbox.url))["clock"]
+    assert (found.state, found.detail[:26]) == ("warn", "this machine's clock is 36")
+    assert "s ahead of the server's" in found.detail
 
 
 async def test_an_unreachable_database_leaves_the_checks_of_the_code(outbox: Any) -> None:
