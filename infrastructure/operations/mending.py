@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from infrastructure.errors import InfrastructureError
+from infrastructure.operations.abilities import relays
 from infrastructure.operations.selection import NothingFound, no_subscription
 from infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT
 from infrastructure.outbox.sql.operations import (
@@ -70,13 +71,20 @@ async def choose_for_skip(desk: Desk, selection: Selection, *, all_waiting: bool
     one = selection.event_id is not None
     statuses = ["dead", *(["waiting"] if one or all_waiting else []), *(["leased"] if one else [])]
     chosen = await _choose(desk, selection, statuses)
-    held = [each for each in chosen if each.status == "leased"]
-    if held:
-        raise BeingHandled(
-            f"{held[0].handler} is handling event {held[0].event_id} right now: wait until that run has ended "
-            "(`outbox show` tells), then skip what is left"
-        )
+    if any(each.status == "leased" for each in chosen):
+        await _require_given_up(desk, chosen[0].event_id, {each.handler for each in chosen})
     return chosen
+
+
+async def _require_given_up(desk: Desk, event_id: UUID, handlers: set[str]) -> None:
+    """Refuse what a relay has in its hands; what a relay had that is no more is nobody's."""
+    live = {(relay.id, relay.epoch) for relay in await relays(desk) if relay.live}
+    for row in await desk.fetch(DELIVERIES_OF, [event_id]):
+        if row["handler"] in handlers and (row["lease_relay"], row["lease_epoch"]) in live:
+            raise BeingHandled(
+                f"{row['handler']} is handling event {event_id} right now: wait until that run has ended "
+                "(`outbox show` tells), then skip what is left"
+            )
 
 
 async def retry(

@@ -111,6 +111,13 @@ async def test_in_bulk_what_merely_waits_is_skipped_only_when_asked_for(outbox: 
     assert await outbox.status(behind) == "delivered skipped"
 
 
+async def test_what_a_relay_had_that_is_no_more_is_skipped(outbox: Any) -> None:
+    event = await outbox.event(status="open")
+    await outbox.delivery(event, "leased", lease=await outbox.relay(live=False))
+    assert (await skipped(outbox, Selection(event))).changed == 1
+    assert await outbox.status(event) == "delivered skipped"
+
+
 async def test_a_leased_delivery_is_not_skipped_but_said_to_be_at_work(outbox: Any) -> None:
     event = await outbox.event(status="open")
     await outbox.delivery(event, "leased", lease=await outbox.relay())
