@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from infrastructure.errors import DatabaseRefusal
-from infrastructure.operations.desk import SESSION, OutboxLocked, desk
+from infrastructure.operations.desk import DEADLOCK_ATTEMPTS_MAX, SESSION, OutboxLocked, desk
 from infrastructure.operations.overview import overview
 from infrastructure.settings import Settings
 
@@ -37,3 +37,21 @@ async def test_a_statement_that_is_wrong_is_no_answer_to_an_operator(outbox: Any
     with pytest.raises(asyncpg.PostgresSyntaxError):
         async with desk(Settings(database_url=outbox.url)) as opened:
             await opened.fetch("SELEC")
+
+
+async def test_what_a_relay_was_in_the_way_of_is_done_again(outbox: Any) -> None:
+    attempts: list[int] = []
+
+    async def work() -> int:
+        attempts.append(len(attempts))
+        if len(attempts) < DEADLOCK_ATTEMPTS_MAX:
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return len(attempts)
+
+    assert await outbox.desk.in_turn(work) == DEADLOCK_ATTEMPTS_MAX
+    with pytest.raises(asyncpg.DeadlockDetectedError):
+        await outbox.desk.in_turn(_always_in_the_way)
+
+
+async def _always_in_the_way() -> None:
+    raise asyncpg.DeadlockDetectedError("deadlock detected")

@@ -19,7 +19,8 @@ from infrastructure.operations.verdicts import Check
 from infrastructure.outbox.sql.inspection import OLDEST_TRANSACTION
 from infrastructure.relay import RelaySettings
 from infrastructure.settings import Settings
-from kernel import catalogue
+from kernel import DomainEvent, catalogue, event
+from kernel.catalogue import isolated_definitions
 
 HANDLER = "bank.Letters"
 
@@ -235,6 +236,38 @@ async def test_an_old_transaction_is_named_with_what_ends_it(
     assert re.fullmatch(
         r"let it end, or SELECT pg_terminate_backend\(\d+\): until then no dead row goes", found.remedy or ""
     )
+
+
+async def test_a_transaction_whose_times_are_hidden_is_told_with_the_right_that_shows_them(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = "SELECT 'process 7' AS what, '' AS ending, NULL::float8 AS seconds"
+    monkeypatch.setattr("infrastructure.operations.health_of_tables.OLDEST_TRANSACTION", hidden)
+    found = (await work(outbox))["oldest transaction"]
+    assert found.detail == "process 7, whose times this user may not see (GRANT pg_read_all_stats)"
+
+
+async def test_without_handlers_it_says_where_they_are_looked_for(
+    outbox: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "quiet").mkdir()
+    (tmp_path / "quiet" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(catalogue.definitions, "handlers", {})
+    found = (await examined(outbox.url, contexts=("quiet",)))["handlers"]
+    assert (found.state, found.detail) == ("warn", "no handler in quiet")
+
+
+async def test_a_missing_upcaster_is_a_failure(outbox: Any) -> None:
+    with isolated_definitions():
+
+        @event("bank.moved", version=2)
+        class Moved(DomainEvent):
+            what: str
+
+        found = await examined(outbox.url)
+    assert found["upcasters"].state == "fail"
+    assert found["upcasters"].detail.startswith("event 'bank.moved' has no way from version 1 to 2")
 
 
 async def test_more_dead_rows_than_live_ones_are_a_warning(
