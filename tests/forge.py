@@ -50,7 +50,7 @@ class Forge:
     def run(
         self, words: tuple[str, ...], *, folder: Path, environment: dict[str, str], seconds: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command to its end."""
+        """Run the command to its end; `-c`, code and words for that are what they are to Python."""
         with (
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
@@ -174,9 +174,14 @@ def main() -> None:
                 import_module(name)
         gc.freeze()  # what is never looked at is never copied
         serve(sys.argv[2])
-        from outbox_kernel.__main__ import main as command
+        if sys.argv[1:2] == ["-c"]:
+            program, sys.argv[:3] = sys.argv[2], ["-c"]
+            exec(program, {"__name__": "__main__"})  # noqa: S102 - as `python -c` does
+        else:
+            from outbox_kernel.__main__ import main as command
 
-        command()
+            command()
+        sys.exit(0)
     address, *words = sys.argv[1:]
     code = ask(address, tuple(words), str(Path.cwd()), dict(os.environ), (sys.stdin, sys.stdout, sys.stderr))
     sys.exit(code if code >= 0 else 128 - code)
