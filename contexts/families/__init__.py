@@ -1,0 +1,1 @@
+"""Who belongs together: families, their members, and the invitations by which people join them."""

@@ -1,0 +1,103 @@
+"""The refusals of this context, a sentence each."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from contexts.families.domain.status import InvitationStatus
+from contexts.families.events import ErrorKind, FamiliesError, FamilyId, InvitationId, UserId
+
+
+class FamilyNotFound(FamiliesError):
+    """There is no such family."""
+
+    kind = ErrorKind.NOT_FOUND
+
+    def __init__(self, family_id: FamilyId) -> None:
+        self.family_id = family_id
+        super().__init__(f"there is no family {family_id.value}: the id is wrong")
+
+
+class NotAllowed(FamiliesError):
+    """Who asks does not decide about the members of this family."""
+
+    kind = ErrorKind.FORBIDDEN
+
+    def __init__(self, family_id: FamilyId, user_id: UserId) -> None:
+        self.family_id, self.user_id = family_id, user_id
+        super().__init__(
+            "only the owner and the admins of a family decide who is invited to it: ask one of them"
+        )
+
+
+class AlreadyMember(FamiliesError):
+    """Who is invited, or accepts, belongs to the family."""
+
+    def __init__(self, family_id: FamilyId) -> None:
+        self.family_id = family_id
+        super().__init__("this person is a member of the family already: there is nothing to do")
+
+
+class OwnerNotInvitable(FamiliesError):
+    """A family has one owner, who made it."""
+
+    def __init__(self) -> None:
+        super().__init__("a family has one owner, who created it: invite an admin or a member")
+
+
+class InvitedMeanwhile(FamiliesError):
+    """Somebody else invited the same address at the same moment, and was first."""
+
+    kind = ErrorKind.CONFLICT
+
+    def __init__(self) -> None:
+        super().__init__(
+            "somebody has invited this address to the family at the same moment: "
+            "look at that invitation, and send it again if it is not enough"
+        )
+
+
+class InvitationNotFound(FamiliesError):
+    """There is no such invitation."""
+
+    kind = ErrorKind.NOT_FOUND
+
+    def __init__(self, invitation_id: InvitationId) -> None:
+        self.invitation_id = invitation_id
+        super().__init__(f"there is no invitation {invitation_id.value}: the id is wrong")
+
+
+class TokenUnknown(FamiliesError):
+    """No invitation has this token, or none any more."""
+
+    kind = ErrorKind.NOT_FOUND
+
+    def __init__(self) -> None:
+        super().__init__("no invitation has this token: a newer mail may have replaced it, take its link")
+
+
+class InvitationNotOpen(FamiliesError):
+    """It has ended already."""
+
+    def __init__(self, invitation_id: InvitationId, status: InvitationStatus) -> None:
+        self.invitation_id, self.status = invitation_id, status
+        super().__init__(f"this invitation is {status.value} already: if it still matters, ask for a new one")
+
+
+class InvitationLapsed(FamiliesError):
+    """Its time is over."""
+
+    def __init__(self, invitation_id: InvitationId, expires_at: datetime) -> None:
+        self.invitation_id, self.expires_at = invitation_id, expires_at
+        super().__init__(f"this invitation held until {expires_at:%Y-%m-%d %H:%M} UTC: ask for a new one")
+
+
+class InvitationNotLapsed(FamiliesError):
+    """It still has time."""
+
+    def __init__(self, invitation_id: InvitationId, expires_at: datetime) -> None:
+        self.invitation_id, self.expires_at = invitation_id, expires_at
+        super().__init__(
+            f"this invitation holds until {expires_at:%Y-%m-%d %H:%M} UTC: "
+            "wait until then, or revoke it"
+        )
