@@ -31,6 +31,7 @@ from kernel.errors import (
 )
 from kernel.events import DomainEvent, event, sensitive
 from kernel.handlers import EventHandler, HandlerRegistration, discover_handlers, get_handlers_for, handles
+from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 from kernel.retry import EXPONENTIAL, TIERED, RetrySchedule
 from kernel.serialization import deserialize_event, serialize_event
 from kernel.unit_of_work import Repository, UnitOfWork, retry_on_conflict
@@ -45,20 +46,24 @@ __all__ = [
     "AggregateRoot",
     "AlreadyRecorded",
     "ConcurrencyError",
+    "Conflict",
     "DefinitionError",
     "Delivery",
     "DiscoveryError",
+    "DomainError",
     "DomainEvent",
     "DuplicateName",
     "EventBus",
     "EventDispatcher",
     "EventHandler",
+    "Forbidden",
     "HandlerRegistration",
     "IdentityMoved",
     "InvalidContext",
     "KernelError",
     "MalformedPayload",
     "MissingUpcaster",
+    "NotFound",
     "NothingDelivered",
     "Reject",
     "Repository",

@@ -55,7 +55,8 @@ class Value(TypeDecorator[Any]):
 
     def __init__(self, made_of: type[Any], stored_as: TypeEngine[Any]) -> None:
         super().__init__()
-        self.made_of, self.impl = made_of, stored_as
+        self.made_of = made_of
+        self.impl = stored_as  # type: ignore[assignment]  # a type on the class, and an instance of one on the instance
 
     def process_bind_param(self, value: Any, dialect: Any) -> Any:  # noqa: ARG002
         """Write it."""

@@ -17,6 +17,7 @@ from hypothesis.strategies import SearchStrategy
 
 from kernel import DomainEvent
 from kernel.wire.types import fields_of, is_union, unwrapped
+from tests.properties.context_values import OF_CONTEXTS
 
 # What PostgreSQL stores: no NUL, no lone surrogates.
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -76,6 +77,8 @@ def values(declared: Any) -> SearchStrategy[Any]:
 def _of_class(declared: Any) -> SearchStrategy[Any]:
     if declared is type(None):
         return st.none()
+    if declared in OF_CONTEXTS:
+        return OF_CONTEXTS[declared]
     if issubclass(declared, Flag):
         members = st.sets(st.sampled_from(list(declared)))
         return members.map(lambda chosen: reduce(or_, chosen, declared(0)))

@@ -5,23 +5,24 @@ from __future__ import annotations
 from datetime import datetime
 
 from contexts.families.domain.status import InvitationStatus
-from contexts.families.events import ErrorKind, FamiliesError, FamilyId, InvitationId, UserId
+from contexts.families.events import FamiliesError, FamilyId, InvitationId, UserId
+from kernel import Conflict, Forbidden, NotFound
 
 
-class FamilyNotFound(FamiliesError):
+class FamilyNotFound(FamiliesError, NotFound):
     """There is no such family."""
 
-    kind = ErrorKind.NOT_FOUND
+    kind = "family_not_found"
 
     def __init__(self, family_id: FamilyId) -> None:
         self.family_id = family_id
         super().__init__(f"there is no family {family_id.value}: the id is wrong")
 
 
-class NotAllowed(FamiliesError):
+class NotAllowed(FamiliesError, Forbidden):
     """Who asks does not decide about the members of this family."""
 
-    kind = ErrorKind.FORBIDDEN
+    kind = "not_allowed"
 
     def __init__(self, family_id: FamilyId, user_id: UserId) -> None:
         self.family_id, self.user_id = family_id, user_id
@@ -33,6 +34,8 @@ class NotAllowed(FamiliesError):
 class AlreadyMember(FamiliesError):
     """Who is invited, or accepts, belongs to the family."""
 
+    kind = "already_member"
+
     def __init__(self, family_id: FamilyId) -> None:
         self.family_id = family_id
         super().__init__("this person is a member of the family already: there is nothing to do")
@@ -41,14 +44,16 @@ class AlreadyMember(FamiliesError):
 class OwnerNotInvitable(FamiliesError):
     """A family has one owner, who made it."""
 
+    kind = "owner_not_invitable"
+
     def __init__(self) -> None:
         super().__init__("a family has one owner, who created it: invite an admin or a member")
 
 
-class InvitedMeanwhile(FamiliesError):
+class InvitedMeanwhile(FamiliesError, Conflict):
     """Somebody else invited the same address at the same moment, and was first."""
 
-    kind = ErrorKind.CONFLICT
+    kind = "invited_meanwhile"
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,20 +62,20 @@ class InvitedMeanwhile(FamiliesError):
         )
 
 
-class InvitationNotFound(FamiliesError):
+class InvitationNotFound(FamiliesError, NotFound):
     """There is no such invitation."""
 
-    kind = ErrorKind.NOT_FOUND
+    kind = "invitation_not_found"
 
     def __init__(self, invitation_id: InvitationId) -> None:
         self.invitation_id = invitation_id
         super().__init__(f"there is no invitation {invitation_id.value}: the id is wrong")
 
 
-class TokenUnknown(FamiliesError):
+class TokenUnknown(FamiliesError, NotFound):
     """No invitation has this token, or none any more."""
 
-    kind = ErrorKind.NOT_FOUND
+    kind = "token_unknown"
 
     def __init__(self) -> None:
         super().__init__("no invitation has this token: a newer mail may have replaced it, take its link")
@@ -78,6 +83,8 @@ class TokenUnknown(FamiliesError):
 
 class InvitationNotOpen(FamiliesError):
     """It has ended already."""
+
+    kind = "invitation_not_open"
 
     def __init__(self, invitation_id: InvitationId, status: InvitationStatus) -> None:
         self.invitation_id, self.status = invitation_id, status
@@ -87,6 +94,8 @@ class InvitationNotOpen(FamiliesError):
 class InvitationLapsed(FamiliesError):
     """Its time is over."""
 
+    kind = "invitation_lapsed"
+
     def __init__(self, invitation_id: InvitationId, expires_at: datetime) -> None:
         self.invitation_id, self.expires_at = invitation_id, expires_at
         super().__init__(f"this invitation held until {expires_at:%Y-%m-%d %H:%M} UTC: ask for a new one")
@@ -95,9 +104,10 @@ class InvitationLapsed(FamiliesError):
 class InvitationNotLapsed(FamiliesError):
     """It still has time."""
 
+    kind = "invitation_not_lapsed"
+
     def __init__(self, invitation_id: InvitationId, expires_at: datetime) -> None:
         self.invitation_id, self.expires_at = invitation_id, expires_at
         super().__init__(
-            f"this invitation holds until {expires_at:%Y-%m-%d %H:%M} UTC: "
-            "wait until then, or revoke it"
+            f"this invitation holds until {expires_at:%Y-%m-%d %H:%M} UTC: wait until then, or revoke it"
         )

@@ -1,7 +1,6 @@
 """What this context publishes: the only room that another context may import."""
 
 from contexts.families.events.errors import (
-    ErrorKind,
     FamiliesError,
     InvalidEmail,
     InvalidId,
@@ -35,7 +34,6 @@ __all__ = [
     "EMAIL_CHARACTERS_MAX",
     "FAMILY_NAME_CHARACTERS_MAX",
     "Email",
-    "ErrorKind",
     "FamiliesError",
     "FamilyCreated",
     "FamilyId",

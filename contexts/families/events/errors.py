@@ -1,31 +1,15 @@
-"""What this context answers instead of doing it; the values that it publishes answer so too."""
+"""What this context answers to values that are none; here, since what it publishes is made of them."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import ClassVar
+from kernel import DomainError
 
 
-class ErrorKind(Enum):
-    """What a refusal means to whoever asked, whatever the protocol calls it."""
-
-    RULE_BROKEN = "rule_broken"
-    """It can never be done like this: ask for something else."""
-    FORBIDDEN = "forbidden"
-    """Somebody else may do it."""
-    NOT_FOUND = "not_found"
-    """What it is about is not there."""
-    CONFLICT = "conflict"
-    """Somebody was quicker: look again, then decide."""
-
-
-class FamiliesError(Exception):
+class FamiliesError(DomainError):
     """A rule of this context said no; the sentence is fit to show, and names no address and no token.
 
     Beside these a use case raises the kernel's ConcurrencyError, which is a conflict as well.
     """
-
-    kind: ClassVar[ErrorKind] = ErrorKind.RULE_BROKEN
 
 
 class InvalidValue(FamiliesError, ValueError):
@@ -35,18 +19,28 @@ class InvalidValue(FamiliesError, ValueError):
 class InvalidId(InvalidValue):
     """What was given identifies nothing."""
 
+    kind = "invalid_id"
+
 
 class InvalidEmail(InvalidValue):
     """The text is no e-mail address."""
+
+    kind = "invalid_email"
 
 
 class InvalidName(InvalidValue):
     """The text is no name of a family."""
 
+    kind = "invalid_name"
+
 
 class InvalidRole(InvalidValue):
     """There is no such role."""
 
+    kind = "invalid_role"
+
 
 class InvalidToken(InvalidValue):
     """The text is no token of an invitation."""
+
+    kind = "invalid_token"

@@ -25,9 +25,10 @@ _TOKEN_BYTES = 32
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-def _check_uuid(instance: Any, _: object, value: object) -> None:
-    if not isinstance(value, UUID):
-        raise InvalidId(f"{type(instance).__name__} is made of a UUID, not of {type(value).__name__}")
+def _check_uuid(instance: Any, _: object, value: UUID) -> None:
+    given: Any = value
+    if not isinstance(given, UUID):
+        raise InvalidId(f"{type(instance).__name__} is made of a UUID, not of {type(given).__name__}")
 
 
 @attrs.frozen
@@ -108,6 +109,10 @@ class Email:
     value: str = attrs.field(converter=_normalised, validator=_check_email, repr=lambda _: "***")
 
 
+def _trimmed(text: str) -> str:
+    return text.strip()
+
+
 def _check_name(_: object, __: object, name: str) -> None:
     if not name or not name.isprintable():
         raise InvalidName("a family needs a name of letters that can be shown: give it one")
@@ -122,7 +127,7 @@ def _check_name(_: object, __: object, name: str) -> None:
 class FamilyName:
     """What a family is called."""
 
-    value: str = attrs.field(converter=str.strip, validator=_check_name)
+    value: str = attrs.field(converter=_trimmed, validator=_check_name)
 
 
 def _check_token(_: object, __: object, token: str) -> None:

@@ -21,7 +21,8 @@ SCHEMA = """
 SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint
 WHERE connamespace = to_regnamespace('public') AND conname LIKE 'famil%' AND conname NOT LIKE '%alembic%'
 UNION ALL
-SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename LIKE 'famil%' AND tablename NOT LIKE '%alembic%'
+SELECT indexdef FROM pg_indexes
+WHERE schemaname = 'public' AND tablename LIKE 'famil%' AND tablename NOT LIKE '%alembic%'
 UNION ALL
 SELECT format('%s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default)
 FROM information_schema.columns

@@ -1,0 +1,119 @@
+"""The use cases of families on PostgreSQL: each change commits with its events, and no address is asked twice."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from lagom import Container
+
+from contexts.families.domain import AlreadyMember, InvitationNotOpen, TokenUnknown
+from contexts.families.use_cases import (
+    AcceptFamilyMemberInvitation,
+    AcceptFamilyMemberInvitationHandler,
+    ExpireFamilyMemberInvitation,
+    ExpireFamilyMemberInvitationHandler,
+    InviteFamilyMemberByEmail,
+    InviteFamilyMemberByEmailHandler,
+    ResendFamilyMemberInvitation,
+    ResendFamilyMemberInvitationHandler,
+    RevokeFamilyMemberInvitation,
+    RevokeFamilyMemberInvitationHandler,
+)
+from kernel.testing import FrozenClock, using_clock
+from tests.integration.families.conftest import Home
+
+BO = "bo@example.org"
+
+STREAM = """
+SELECT aggregate_version, event_type, payload->'isResend' FROM outbox_events
+WHERE aggregate_id = :id ORDER BY position
+"""
+TOKENS = """
+SELECT payload->'token'->>'value' FROM outbox_events
+WHERE aggregate_id = :id AND payload ? 'token' ORDER BY position
+"""
+MEMBERS = "SELECT user_id, email, role FROM family_members WHERE family_id = :id ORDER BY joined_at"
+
+
+async def invite(container: Container, home: Home) -> UUID:
+    command = InviteFamilyMemberByEmail(home.family_id, BO, home.owner)
+    return (await container[InviteFamilyMemberByEmailHandler].handle(command)).invitation_id
+
+
+async def newest_token(rows: Any, invitation_id: UUID) -> str:
+    token: str = (await rows(TOKENS, id=invitation_id))[-1][0]
+    return token
+
+
+async def accept(container: Container, token: str, user_id: UUID) -> None:
+    await container[AcceptFamilyMemberInvitationHandler].handle(AcceptFamilyMemberInvitation(token, user_id))
+
+
+async def test_a_family_commits_with_its_owner_and_their_events(rows: Any, home: Home) -> None:
+    assert await rows("SELECT name, version FROM families WHERE id = :id", id=home.family_id) == [
+        ("The Lovelaces", 2)
+    ]
+    assert await rows(MEMBERS, id=home.family_id) == [(home.owner, "ada@example.org", "owner")]
+    assert await rows(STREAM, id=home.family_id) == [
+        (1, "FamilyCreated", None),
+        (2, "FamilyMemberJoined", None),
+    ]
+
+
+async def test_from_the_invitation_to_the_member(container: Container, rows: Any, home: Home) -> None:
+    invitation_id, bo = await invite(container, home), uuid4()
+    assert await invite(container, home) == invitation_id
+    command = ResendFamilyMemberInvitation(invitation_id, home.owner)
+    await container[ResendFamilyMemberInvitationHandler].handle(command)
+    tokens = [token for (token,) in await rows(TOKENS, id=invitation_id)]
+    for old in tokens[:-1]:
+        with pytest.raises(TokenUnknown):
+            await accept(container, old, bo)
+    await accept(container, tokens[-1], bo)
+    with pytest.raises(InvitationNotOpen):
+        await accept(container, tokens[-1], uuid4())
+    with pytest.raises(AlreadyMember):
+        await invite(container, home)
+
+    assert await rows(STREAM, id=invitation_id) == [
+        (1, "FamilyMemberInvited", False),
+        (2, "FamilyMemberInvited", True),
+        (3, "FamilyMemberInvited", True),
+        (4, "FamilyMemberInvitationAccepted", None),
+    ]
+    assert (await rows(MEMBERS, id=home.family_id))[1] == (bo, BO, "member")
+    assert (await rows(STREAM, id=home.family_id))[2] == (3, "FamilyMemberJoined", None)
+    assert await rows(
+        "SELECT status, accepted_by FROM family_member_invitations WHERE id = :id", id=invitation_id
+    ) == [("accepted", bo)]
+
+
+async def test_the_row_keeps_no_token(container: Container, rows: Any, home: Home) -> None:
+    invitation_id = await invite(container, home)
+    token = await newest_token(rows, invitation_id)
+    [(row,)] = await rows(
+        "SELECT row_to_json(found)::text FROM family_member_invitations AS found WHERE id = :id",
+        id=invitation_id,
+    )
+    assert token not in row
+
+
+async def test_an_address_is_asked_anew_when_its_invitation_has_ended(
+    container: Container, rows: Any, home: Home
+) -> None:
+    revoked = await invite(container, home)
+    await container[RevokeFamilyMemberInvitationHandler].handle(
+        RevokeFamilyMemberInvitation(revoked, home.owner)
+    )
+    expired = await invite(container, home)
+    with using_clock(FrozenClock()) as clock:
+        clock.set(clock.now() + timedelta(days=36_500))
+        await container[ExpireFamilyMemberInvitationHandler].handle(ExpireFamilyMemberInvitation(expired))
+    assert len({revoked, expired, await invite(container, home)}) == 3
+    assert await rows(
+        "SELECT status, count(*) FROM family_member_invitations WHERE family_id = :id GROUP BY status ORDER BY status",
+        id=home.family_id,
+    ) == [("expired", 1), ("open", 1), ("revoked", 1)]

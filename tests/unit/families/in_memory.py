@@ -1,0 +1,27 @@
+"""The port of the use cases in memory: the same promises as on PostgreSQL, without a database."""
+
+from __future__ import annotations
+
+from contexts.families.domain import Family, FamilyMemberInvitation, InvitedMeanwhile
+from contexts.families.events import Email, FamilyId, InvitationToken
+from kernel.testing import InMemoryRepository, InMemoryUnitOfWork
+
+
+class InMemoryInvitations(InMemoryRepository[FamilyMemberInvitation]):
+    async def open_to(self, family_id: FamilyId, email: Email) -> FamilyMemberInvitation | None:
+        return await self.find(lambda each: (each.family_id, each.open_to) == (family_id, email))
+
+    async def by_token(self, token: InvitationToken) -> FamilyMemberInvitation | None:
+        return await self.find(lambda each: each.token_digest == token.digest)
+
+
+class InMemoryFamiliesUnitOfWork(InMemoryUnitOfWork):
+    unique = {FamilyMemberInvitation: {("family_id", "open_to"): InvitedMeanwhile}}  # noqa: RUF012 - a constant of the class
+
+    @property
+    def families(self) -> InMemoryRepository[Family]:
+        return InMemoryRepository(self, Family)
+
+    @property
+    def invitations(self) -> InMemoryInvitations:
+        return InMemoryInvitations(self, FamilyMemberInvitation)
