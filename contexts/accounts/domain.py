@@ -37,8 +37,9 @@ class AccountNotFound(AccountsError):
 
 
 def _normalised(text: str) -> str:
-    # One way to write each address, or two accounts could share it.
-    return unicodedata.normalize("NFKC", text).strip().lower()
+    # One way to write each address, or two accounts could share it. Lower case may compose where upper case does not,
+    # so the text is brought into its normal form once more at the end.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).strip().lower())
 
 
 def _check_email(_: object, __: object, address: str) -> None:

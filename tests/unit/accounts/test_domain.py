@@ -37,6 +37,10 @@ def test_an_address_is_written_in_one_way(written: str) -> None:
     assert EmailAddress(written) == ADA
 
 
+def test_an_address_that_composes_in_lower_case_only_is_written_in_one_way_too() -> None:
+    assert EmailAddress("T\u0308@example.org") == EmailAddress("\u1e97@example.org")
+
+
 @pytest.mark.parametrize(
     "written", ["", "ada", "@example.org", "ada@", "a@b@c", "a b@example.org", "a\0@example.org", "a\n@b.org"]
 )
