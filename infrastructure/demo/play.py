@@ -17,6 +17,7 @@ from infrastructure.discovery import context_folder, context_packages
 from infrastructure.errors import BadContext, InfrastructureError
 from infrastructure.outbox.migrator import migrate
 from kernel import discover_handlers
+from kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from lagom import Container
@@ -52,6 +53,21 @@ def _scenes_in(package: str) -> tuple[Scene, ...]:
         ) from error
 
 
+def _players(packages: tuple[str, ...]) -> list[str]:
+    """Name the contexts that have scenes, and those that react to their events: the rows of others stay none."""
+    with_scenes = {package for package in packages if _scenes_in(package)}
+    reacting = {
+        _context_of(each.handler, packages)
+        for each in registered_handlers()
+        if any(_context_of(event_class, packages) in with_scenes for event_class in each.events)
+    }
+    return [package for package in packages if package in with_scenes | reacting]
+
+
+def _context_of(cls: type[Any], packages: tuple[str, ...]) -> str | None:
+    return next((package for package in packages if cls.__module__.startswith(f"{package}.")), None)
+
+
 async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dict[str, Any]:
     """Migrate the database of the settings, play on it, and return the record of all that was shown."""
     container = build_container(settings)
@@ -60,7 +76,7 @@ async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dic
         applied = await migrate(engine, settings)
         packages = context_packages(settings)
         discover_handlers(packages)
-        readings = Readings.over(packages, settings.outbox_schema)
+        readings = Readings.over(_players(packages), settings.outbox_schema)
         stage = Stage(container, readings, printer)
         for scene in scenes:
             stage.begin(_title(scene))

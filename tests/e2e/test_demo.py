@@ -44,7 +44,13 @@ def shown(record: dict[str, object], scene: int, kind: str) -> list[object]:
 
 def test_every_promise_held(record: dict[str, object]) -> None:
     assert record["holds"] is True
-    assert record["migrations"] == ["outbox_0001", "outbox_0002", "accounts_0001", "profiles_0001"]
+    assert record["migrations"] == [
+        "outbox_0001",
+        "outbox_0002",
+        "accounts_0001",
+        "families_0001",
+        "profiles_0001",
+    ]
 
 
 def test_accounts_are_shown_with_the_rows_that_committed_with_them(record: dict[str, object]) -> None:
