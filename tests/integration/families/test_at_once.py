@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from lagom import Container
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
-from contexts.families.domain import InvitationNotOpen, InvitedMeanwhile
+from contexts.families.domain import AlreadyMember, InvitationNotOpen, InvitedMeanwhile
 from contexts.families.persistence import SqlFamiliesUnitOfWork
 from contexts.families.use_cases import (
     AcceptFamilyMemberInvitation,
@@ -26,7 +27,16 @@ from contexts.families.use_cases import (
 )
 from kernel import ConcurrencyError
 from tests.integration.families.conftest import Home
-from tests.integration.families.test_families import BO, MEMBERS, STREAM, TOKENS, invite, newest_token
+from tests.integration.families.stepping import SteppingUnitOfWork
+from tests.integration.families.test_families import (
+    BO,
+    MEMBERS,
+    STREAM,
+    TOKENS,
+    accept,
+    invite,
+    newest_token,
+)
 
 AT_ONCE = 200
 INVITATIONS = "SELECT id, version, status FROM family_member_invitations WHERE family_id = :id"
@@ -48,6 +58,19 @@ class InStep(SqlFamiliesUnitOfWork):
         if barrier is not None:
             await barrier.wait()
         await super().commit()
+
+
+class Overtaken(SteppingUnitOfWork):
+    """Lets somebody else act before one of its steps."""
+
+    def __init__(self, container: Container, at: int, act: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(container)
+        self._steps_left, self._act = at, act
+
+    async def before(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left == 0:
+            await self._act()
 
 
 async def all_of(*attempts: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -159,3 +182,20 @@ async def test_who_takes_back_wins_over_who_sends_again_at_the_same_moment(
     assert await rows(INVITATIONS, id=home.family_id) == [
         (invitation_id, len(await rows(STREAM, id=invitation_id)), "revoked")
     ]
+
+
+@pytest.mark.parametrize(
+    ("at", "told"), [(1, AlreadyMember), (2, AlreadyMember), (3, ConcurrencyError)], ids=["1", "2", "3"]
+)
+async def test_who_accepts_while_being_invited_again_is_a_member_and_not_invited(
+    container: Container, rows: Any, home: Home, at: int, told: type[Exception]
+) -> None:
+    invitation_id = await invite(container, home)
+    token = await newest_token(rows, invitation_id)
+    uow = Overtaken(container, at, lambda: accept(container, token, uuid4()))
+    with pytest.raises(told):
+        await InviteFamilyMemberByEmailHandler(uow).handle(
+            InviteFamilyMemberByEmail(home.family_id, BO, home.owner)
+        )
+    assert await rows(INVITATIONS, id=home.family_id) == [(invitation_id, 2, "accepted")]
+    assert len(await rows(MEMBERS, id=home.family_id)) == 2

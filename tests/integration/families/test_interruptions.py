@@ -10,9 +10,7 @@ from uuid import uuid4
 import attrs
 import pytest
 from lagom import Container
-from sqlalchemy.ext.asyncio import async_sessionmaker
 
-from contexts.families.persistence import SqlFamiliesUnitOfWork
 from contexts.families.use_cases import (
     AcceptFamilyMemberInvitation,
     AcceptFamilyMemberInvitationHandler,
@@ -27,9 +25,11 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
+from infrastructure.database import SqlAlchemyRepository
 from kernel import AggregateRoot
 from kernel.testing import FrozenClock, using_clock
 from tests.integration.families.conftest import Home
+from tests.integration.families.stepping import SteppingUnitOfWork
 from tests.integration.families.test_families import BO, invite, newest_token
 
 TABLES = ("families", "family_members", "family_member_invitations", "outbox_events")
@@ -44,7 +44,7 @@ class PulledPlug(Exception):
 
 @attrs.define
 class Fuse:
-    """Blows at one step: before it is taken, with all that came before it written in the transaction."""
+    """Blows at one step, before it is taken."""
 
     blows_at: int
     taken: int = 0
@@ -55,67 +55,41 @@ class Fuse:
             raise PulledPlug
 
 
-class Fused:
-    """Something of which each call is a step."""
-
-    def __init__(self, inner: Any, fuse: Fuse, flush: Callable[[], Any]) -> None:
-        self._inner, self._fuse, self._flush = inner, fuse, flush
-
-    def add(self, aggregate: AggregateRoot) -> None:
-        self._fuse.step()
-        self._inner.add(aggregate)
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._inner, name)
-
-        async def stepped(*arguments: Any) -> Any:
-            await self._flush()
-            self._fuse.step()
-            return await call(*arguments)
-
-        return stepped
-
-
-class FusedUnitOfWork(SqlFamiliesUnitOfWork):
-    """Entering it, each call of a repository and the commit are steps; so is what an aggregate records meanwhile."""
+class FusedUnitOfWork(SteppingUnitOfWork):
+    """Each step may be the last, with all that came before it written in the transaction."""
 
     def __init__(self, container: Container, fuse: Fuse) -> None:
-        super().__init__(container[async_sessionmaker])
+        super().__init__(container)
         self._fuse = fuse
 
     async def __aenter__(self) -> FusedUnitOfWork:  # noqa: PYI034 - nothing derives from it
         self._fuse.step()
         return await super().__aenter__()
 
-    @property
-    def families(self) -> Any:
-        return Fused(super().families, self._fuse, self.session.flush)
-
-    @property
-    def invitations(self) -> Any:
-        return Fused(super().invitations, self._fuse, self.session.flush)
-
-    async def commit(self) -> None:
+    async def before(self) -> None:
         await self.session.flush()
         self._fuse.step()
-        await super().commit()
 
 
 @contextmanager
-def recording_in_steps(fuse: Fuse) -> Iterator[None]:
-    record = AggregateRoot.record
+def memory_in_steps(fuse: Fuse) -> Iterator[None]:
+    """Let what happens in memory be steps too: an aggregate records, and a repository takes one in."""
     with pytest.MonkeyPatch.context() as patch:
-
-        def stepped(aggregate: AggregateRoot, event: Any) -> None:
-            fuse.step()
-            record(aggregate, event)
-
-        patch.setattr(AggregateRoot, "record", stepped)
+        for cls, name in ((AggregateRoot, "record"), (SqlAlchemyRepository, "add")):
+            patch.setattr(cls, name, stepped(getattr(cls, name), fuse))
         yield
 
 
+def stepped(method: Callable[..., None], fuse: Fuse) -> Callable[..., None]:
+    def step(*arguments: Any) -> None:
+        fuse.step()
+        method(*arguments)
+
+    return step
+
+
 async def in_steps(fuse: Fuse, container: Container, handler: Any, command: Any) -> None:
-    with recording_in_steps(fuse):
+    with memory_in_steps(fuse):
         await handler(FusedUnitOfWork(container, fuse)).handle(command)
 
 
