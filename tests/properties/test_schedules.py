@@ -1,0 +1,168 @@
+"""The next moment of a schedule, against a model that writes down every local time there is (X4)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contexts.messaging.domain import InvalidSchedule, Schedule
+
+# When clocks are turned: by an hour, by half of one on Lord Howe, by two at Troll, and in Kathmandu never.
+TURNS = (
+    ("Europe/Berlin", "2026-03-29"),
+    ("Europe/Berlin", "2026-10-25"),
+    ("America/New_York", "2026-03-08"),
+    ("America/New_York", "2026-11-01"),
+    ("Australia/Lord_Howe", "2026-10-04"),
+    ("Australia/Lord_Howe", "2026-04-05"),
+    ("Antarctica/Troll", "2026-03-29"),
+    ("Antarctica/Troll", "2026-10-25"),
+    ("Asia/Kathmandu", "2026-03-29"),
+)
+ZONES = sorted({zone for zone, _ in TURNS})
+STEPS = {"HOURLY": timedelta(hours=1), "DAILY": timedelta(days=1), "WEEKLY": timedelta(weeks=1)}
+DAYS = 12
+
+SHARE = settings(max_examples=settings().max_examples // 2)
+
+
+@attrs.frozen
+class Recurring:
+    schedule: Schedule
+    zone: ZoneInfo
+    start: datetime
+    step: timedelta
+    count: int | None
+    turn: datetime
+
+    def moments(self) -> list[datetime]:
+        """Every moment of the first days, by the rule that Python has for times that are skipped or repeated."""
+        number = min(self.count or 10_000, (timedelta(days=DAYS) + self.step) // self.step + 1)
+        times = (self.start + index * self.step for index in range(number))
+        found = {time.replace(tzinfo=self.zone).astimezone(UTC) for time in times}
+        # A start at the second of two equal times is that one.
+        start = self.schedule.scheduled_at
+        return sorted({start, *(moment for moment in found if moment > start)})
+
+
+@st.composite
+def recurring(draw: st.DrawFn) -> Recurring:
+    name, turn = draw(st.sampled_from(TURNS))
+    zone = ZoneInfo(name)
+    frequency = draw(st.sampled_from(sorted(STEPS)))
+    interval, count = draw(st.integers(1, 5)), draw(st.none() | st.integers(1, 30))
+    # Clocks are turned between one and three.
+    midnight = datetime.fromisoformat(turn)
+    quarters, days = draw(st.integers(4, 12)), draw(st.integers(-DAYS // 2, 1))
+    written = midnight + timedelta(days=days, minutes=15 * quarters)
+    # A recurrence starts at a time that there is: what is skipped is taken for what it becomes.
+    scheduled_at = written.replace(tzinfo=zone).astimezone(UTC)
+    rule = f"FREQ={frequency};INTERVAL={interval}" + ("" if count is None else f";COUNT={count}")
+    schedule = Schedule.of(scheduled_at, zone.key, rule, scheduled_at)
+    start = scheduled_at.astimezone(zone).replace(tzinfo=None, fold=0)
+    turning = midnight.replace(tzinfo=zone).astimezone(UTC)
+    return Recurring(schedule, zone, start, interval * STEPS[frequency], count, turning)
+
+
+def moments_about(found: Recurring) -> st.SearchStrategy[datetime]:
+    away = st.one_of(
+        st.sampled_from([timedelta(), timedelta(seconds=1), timedelta(seconds=-1)]),
+        st.integers(-2 * 4, 2 * 4).map(lambda quarters: timedelta(minutes=15 * quarters)),
+    )
+    within = [at for at in found.moments() if at < found.schedule.scheduled_at + timedelta(days=DAYS)]
+    return st.builds(lambda moment, step: moment + step, st.sampled_from(within), away)
+
+
+@given(data=st.data())
+def test_the_next_moment_is_the_first_in_the_future(data: st.DataObject) -> None:
+    found = data.draw(recurring())
+    moments, drawn = found.moments(), data.draw(moments_about(found))
+    # Every quarter of an hour of the night in which the clocks are turned.
+    night = [found.turn + timedelta(minutes=15 * quarter) for quarter in range(7 * 4)]
+    for moment in (drawn, *night):
+        assert found.schedule.next_after(moment) == next((at for at in moments if at > moment), None)
+
+
+@SHARE
+@given(data=st.data())
+def test_a_later_look_never_finds_an_earlier_moment(data: st.DataObject) -> None:
+    found = data.draw(recurring())
+    earlier, later = sorted([data.draw(moments_about(found)), data.draw(moments_about(found))])
+    first, second = found.schedule.next_after(earlier), found.schedule.next_after(later)
+    if first is None:
+        assert second is None
+    elif second is not None:
+        assert earlier < first <= second
+
+
+@SHARE
+@given(data=st.data(), hour=st.integers(0, 23), minute=st.sampled_from([0, 15, 30, 59]))
+def test_the_local_time_is_kept_on_every_day_that_has_it(data: st.DataObject, hour: int, minute: int) -> None:
+    found = data.draw(recurring())
+    moment = data.draw(moments_about(found))
+    schedule = attrs.evolve(
+        found.schedule, recurrence_rule=f"FREQ=DAILY;BYHOUR={hour};BYMINUTE={minute};BYSECOND=0"
+    )
+    after = schedule.next_after(moment)
+    assert after is not None
+    shown = after.astimezone(found.zone)
+    written = shown.replace(hour=hour, minute=minute, fold=0)
+    skipped = written.astimezone(UTC).astimezone(found.zone).replace(tzinfo=None) != written.replace(
+        tzinfo=None
+    )
+    assert skipped or shown == written
+
+
+numbers = st.integers(-60, 400).map(str)
+PARTS = st.one_of(
+    st.tuples(st.sampled_from(["FREQ"]), st.sampled_from([*STEPS, "MONTHLY", "YEARLY", "MINUTELY", ""])),
+    st.tuples(
+        st.sampled_from(
+            [
+                "INTERVAL",
+                "COUNT",
+                "BYSECOND",
+                "BYMINUTE",
+                "BYHOUR",
+                "BYMONTHDAY",
+                "BYYEARDAY",
+                "BYWEEKNO",
+                "BYMONTH",
+            ]
+        ),
+        st.lists(numbers, min_size=1, max_size=3).map(",".join),
+    ),
+    st.tuples(st.just("BYDAY"), st.sampled_from(["MO", "TU,TH", "2MO", "-1FR", "53SU", "XX"])),
+    st.tuples(st.just("UNTIL"), st.sampled_from(["20260401T000000Z", "20991231T235959Z", "20260401", "x"])),
+    st.tuples(st.just("WKST"), st.sampled_from(["SU", "MO"])),
+)
+RULES = st.one_of(
+    st.text(max_size=30),
+    st.lists(PARTS, max_size=4).map(
+        lambda parts: ";".join(f"{name}={value}" for name, value in [("FREQ", "YEARLY"), *parts][-4:])
+    ),
+    st.builds(
+        lambda frequency, parts: ";".join(
+            [f"FREQ={frequency}", *(f"{name}={value}" for name, value in parts)]
+        ),
+        st.sampled_from([*STEPS, "MONTHLY", "YEARLY"]),
+        st.lists(PARTS, max_size=3),
+    ),
+)
+
+
+@SHARE
+@given(rule=RULES, zone=st.sampled_from(ZONES))
+def test_every_text_is_a_rule_with_a_next_moment_or_refused(rule: str, zone: str) -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    try:
+        schedule = Schedule.of(now - timedelta(days=1), zone, rule, now)
+    except InvalidSchedule:
+        return
+    found = schedule.next_after(now)
+    assert found is None or found > now
+    assert schedule == Schedule.of(schedule.scheduled_at, zone, schedule.recurrence_rule, now)
