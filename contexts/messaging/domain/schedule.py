@@ -66,11 +66,6 @@ class Schedule:
             rule.check_from(_local(moment, zone))
         return cls(moment, timezone, None if rule is None else rule.text)
 
-    @property
-    def is_recurring(self) -> bool:
-        """Whether it happens again."""
-        return self.recurrence_rule is not None
-
     def changed(
         self,
         scheduled_at: datetime | Unchanged,

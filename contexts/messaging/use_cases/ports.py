@@ -46,12 +46,12 @@ async def template_for(
     uow: MessagingUnitOfWork, account_id: UUID, template_id: UUID | None, body: str | None
 ) -> Template:
     """Return the template of the account that was named, or a new one of the text that was given instead."""
-    if (template_id is None) == (body is None):
-        raise InvalidTemplate("a message has one text: give either the template_id of one, or a new body")
-    if template_id is None:
-        template = Template.write(account_id, body or "")
+    if body is not None and template_id is None:
+        template = Template.write(account_id, body)
         uow.templates.add(template)
         return template
+    if template_id is None or body is not None:
+        raise InvalidTemplate("a message has one text: give either the template_id of one, or a new body")
     found = await uow.templates.get(template_id)
     if found is None or found.account_id != account_id:
         raise UnknownTemplate(template_id)
