@@ -13,6 +13,7 @@ from infrastructure.relay.store import FIRST_HEAD
 
 if TYPE_CHECKING:
     from infrastructure.relay.crew import Crew
+    from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.line import Line
     from infrastructure.relay.roster import Roster
     from infrastructure.relay.store import Lease, Store
@@ -41,6 +42,7 @@ class Claimer:
     """Takes from the outbox what the crew has room for."""
 
     store: Store
+    hand: InHand
     crew: Crew
     roster: Roster
     batch_max: int
@@ -74,7 +76,7 @@ class Claimer:
     def room(self) -> int:
         """How many more may be in hand."""
         in_hand_max = max(BATCHES_IN_HAND * self.batch, 2 * self.concurrency)
-        return min(self.batch_max, in_hand_max - self.crew.in_hand)
+        return min(self.batch_max, in_hand_max - self.hand.count)
 
     def note_done(self, events: int) -> None:
         """Measure how fast the crew is, so that neither it nor another relay waits for what is in hand here."""
@@ -111,7 +113,7 @@ class Claimer:
         """Claim events once; `events_due` stays true while there may be more."""
         begin = self._begin()
         limit = min(self.batch, self.room)
-        claim = self.crew.begin_claim()
+        claim = self.hand.begin_claim()
         rows, scan = await self.store.claim_events(
             line, lease, begin=begin, lowest=min(begin, self._lowest), limit=limit
         )
@@ -124,7 +126,7 @@ class Claimer:
             self.roster.subscribe(*await self.store.subscriptions(line))
             self.deliveries_due = True  # one that was held may go on
         self._go_on(scan.last if scan.more else None)
-        self.crew.take_events(rows, claim)
+        self.crew.walk(self.hand.take_events(rows, claim))
         return len(rows)
 
     def _begin(self) -> int:
@@ -172,7 +174,7 @@ class Claimer:
                 self.suspects, self._suspects_after = True, self._after
             self._hop_on(scan.last if scan.seen >= HEADS_MAX else None)
             self._note_due(scan.next_in_seconds)
-        self.crew.take_deliveries(rows)
+        self.crew.walk(self.hand.take_deliveries(rows))
         return len(rows)
 
     def _hop_on(self, last: tuple[str, str] | None) -> None:

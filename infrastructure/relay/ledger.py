@@ -39,7 +39,7 @@ class Ledger:
     """What has an outcome and is not written yet."""
 
     store: Store
-    on_marked: Callable[[Sequence[EventWork]], None]
+    on_marked: Callable[[Sequence[EventWork]], None] = attrs.field(init=False)
     counts: Counts = attrs.Factory(Counts)
     deliveries_changed: bool = False
     """Whether something was written that may let a delivery run."""

@@ -15,6 +15,7 @@ from infrastructure.database import SqlAlchemyUnitOfWork
 from infrastructure.outbox.receipts import current_run
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.relay.claiming import LeaseLost
+from infrastructure.relay.delivering import Delivering
 from infrastructure.relay.line import Line
 from infrastructure.relay.running import Run as HandlerAtWork
 from kernel import DomainEvent, RetrySchedule, current_delivery
@@ -100,12 +101,15 @@ class Log:
 class Ship(OutboxRelay):
     """A relay whose captain is the test."""
 
+    at_work: Delivering
+
     def __init__(self, sea: Sea, log: Log, version: str, start: datetime) -> None:
         handlers = [self._registration(name) for name in VERSIONS[version]]
         settings = RelaySettings(lease_seconds=LEASE_SECONDS, concurrency=50)
         super().__init__(sea.engine, Container(), handlers=handlers, settings=settings, now=start)
         self.sea, self.log, self.version, self.sunk = sea, log, version, False
         self._lines = sea.lines
+        self._tenure.line = sea.lines["control"]
         self.plans = ["commit"]
 
     def _registration(self, name: str) -> HandlerRegistration:
@@ -174,17 +178,17 @@ class Ship(OutboxRelay):
 
     @property
     def lease(self) -> Any:
-        return self._lease
+        return self._tenure.lease
 
     def tell_time(self, now: datetime) -> None:
         object.__setattr__(self._store, "now", now)
 
     async def set_out(self) -> None:
-        await self._start()
+        self.at_work = await self._start()
 
     async def claim_events(self) -> int:
         try:
-            claimed = await self._claimer.claim_events(self._lines["claim"], self._lease)
+            claimed = await self.at_work.claimer.claim_events(self._lines["claim"], self.lease)
         except LeaseLost:
             return 0  # what it does about it is another step
         await self.calm()
@@ -192,7 +196,7 @@ class Ship(OutboxRelay):
 
     async def claim_deliveries(self) -> int:
         try:
-            claimed = await self._claimer.claim_deliveries(self._lines["claim"], self._lease)
+            claimed = await self.at_work.claimer.claim_deliveries(self._lines["claim"], self.lease)
         except LeaseLost:
             return 0
         await self.calm()
@@ -200,33 +204,33 @@ class Ship(OutboxRelay):
 
     async def claim_suspect(self) -> None:
         """As it does when it has nothing else in hand."""
-        if self._crew.idle() and not self._ledger.unwritten.is_set():
+        if self.at_work.is_idle and not self.at_work.ledger.unwritten.is_set():
             try:
-                await self._claimer.claim_deliveries(self._lines["claim"], self._lease, suspects=True)
+                await self.at_work.claimer.claim_deliveries(self._lines["claim"], self.lease, suspects=True)
             except LeaseLost:
                 return
             await self.calm()
 
     async def write(self) -> None:
-        await self._ledger.write(self._lines["mark"], self._lease)
+        await self.at_work.ledger.write(self._lines["mark"], self.lease)
 
     async def renew(self) -> None:
-        await self._renew_or_register()
+        await self.at_work.renew_or_register()
         await self.calm()
 
     async def keep_lease(self) -> None:
         """As its keeper does beside all else."""
-        await self._store.renew(self._lines["control"], self._lease, LEASE_SECONDS)
+        await self._store.renew(self._lines["control"], self.lease, LEASE_SECONDS)
 
     async def maintain(self) -> None:
         line = self._lines["control"]
-        await self._store.rename(line, self._roster.carried.values())
-        await self._take_over(line)
-        await self._claimer.raise_front(line)
+        await self._store.rename(line, self.at_work.roster.carried.values())
+        await self._upkeep(self.at_work).take_over()
+        await self.at_work.claimer.raise_front(line)
 
     async def watch(self) -> None:
         """What waits counts as slow, and steps aside."""
-        self._crew.watch()
+        self.at_work.crew.watch()
         await self.calm()
 
     async def let_go_on(self) -> None:
@@ -253,16 +257,18 @@ class Ship(OutboxRelay):
 
     @property
     def has_reason(self) -> bool:
-        return self._has_reason()
+        return self.at_work.has_reason()
 
     async def calm(self) -> None:
         """Let it act until every handler of it has ended or waits."""
         while not self._is_calm():
-            self._crew.changed.clear()
+            self.at_work.crew.changed.clear()
             self.log.moved.clear()
             if self._is_calm():
                 return
-            waits = [asyncio.ensure_future(each.wait()) for each in (self._crew.changed, self.log.moved)]
+            waits = [
+                asyncio.ensure_future(each.wait()) for each in (self.at_work.crew.changed, self.log.moved)
+            ]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
@@ -272,10 +278,10 @@ class Ship(OutboxRelay):
         return waiting == self._at_work()
 
     def _at_work(self) -> int:
-        return len(self._crew._members)  # noqa: SLF001 - a crew tells nobody who is at work
+        return len(self.at_work.crew._members)  # noqa: SLF001 - a crew tells nobody who is at work
 
     def _runs(self) -> list[HandlerAtWork]:
-        members = self._crew._members  # noqa: SLF001 - as above
+        members = self.at_work.crew._members  # noqa: SLF001 - as above
         return [member.run for member in members if member.run is not None]
 
 

@@ -236,6 +236,7 @@ async def test_the_log_names_what_was_taken_over(stage: Stage, caplog: pytest.Lo
     relay = stage.relay(handler("h", Recorder()), at=LATER)
     with caplog.at_level(logging.WARNING):
         await relay.run_once()
-        await relay._take_over(relay._lines["control"])  # noqa: SLF001 - what it does every poll interval
+        work = await relay._start()  # noqa: SLF001 - what it does every poll interval
+        await relay._upkeep(work).take_over()  # noqa: SLF001 - as above
     [record] = [each for each in caplog.records if "took over" in each.message]
     assert record.__dict__["events"] == 1

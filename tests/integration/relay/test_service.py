@@ -111,7 +111,8 @@ async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
 
 
 async def _stops_claiming(relay: OutboxRelay) -> bool:
-    return relay._crew._stopping  # noqa: SLF001 - nobody else can say
+    assert relay._work is not None  # noqa: SLF001 - nobody else can say
+    return relay._work.crew.stopping  # noqa: SLF001 - as above
 
 
 async def test_stopping_releases_the_rest_at_once(stage: Stage) -> None:
@@ -297,7 +298,8 @@ async def test_what_a_claim_took_whose_answer_was_lost_is_claimed_anew(stage: St
         await holder.execute("BEGIN")
         await holder.execute("SELECT FROM outbox_relays FOR UPDATE")
         await stage.put("b", event_type="bank.announced")
-        relay._wake_up("")  # noqa: SLF001 - as a notification does
+        assert relay._work is not None  # noqa: SLF001 - as a notification does
+        relay._work.wake_up("")  # noqa: SLF001 - as above
         await until(lambda: _claim_waits(stage))
         line = relay._lines["claim"]  # noqa: SLF001 - the one whose answer gets lost
         assert line._connection is not None  # noqa: SLF001
@@ -311,7 +313,8 @@ async def test_what_a_claim_took_whose_answer_was_lost_is_claimed_anew(stage: St
 
 
 async def _has_looked_everywhere(relay: OutboxRelay) -> bool:
-    return not (relay._claimer.deliveries_due or relay._claiming.locked())  # noqa: SLF001
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    return work is not None and not (work.claimer.deliveries_due or work.claiming.locked())
 
 
 async def _claim_waits(stage: Stage) -> bool:

@@ -1,0 +1,217 @@
+"""Delivering: claim, let the crew work, mark, and begin anew where the lease was lost (R1, R3, R7b)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.connections import TROUBLE
+from infrastructure.relay.listening import EVERYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from infrastructure.relay.claiming import Claimer
+    from infrastructure.relay.crew import Crew
+    from infrastructure.relay.in_hand import InHand
+    from infrastructure.relay.ledger import Ledger
+    from infrastructure.relay.line import Line
+    from infrastructure.relay.roster import Roster
+    from infrastructure.relay.tenure import Tenure
+    from infrastructure.relay.work import EventWork
+
+_log = logging.getLogger("outbox.relay")
+
+WATCH_SECONDS = 0.1
+
+
+@attrs.define(eq=False)
+class Delivering:
+    """The steps of a relay; who serves takes them all at once, who runs once one after the other."""
+
+    lines: Mapping[str, Line]
+    tenure: Tenure
+    roster: Roster
+    ledger: Ledger
+    hand: InHand
+    crew: Crew
+    claimer: Claimer
+    wake: asyncio.Event
+    is_kept: bool = False
+    """Whether a keeper renews the lease."""
+    claiming: asyncio.Lock = attrs.Factory(asyncio.Lock)
+
+    # --- the lease ----------------------------------------------------------------------------------
+
+    async def register(self) -> None:
+        """Begin to live."""
+        self.hand.lease = self.tenure.lease
+        await self.tenure.register(self.roster.carried.values())
+
+    async def renew_or_register(self) -> None:
+        """Live on, or begin anew."""
+        if not await self.tenure.renew():
+            await self.begin_anew()
+
+    async def begin_anew(self) -> None:
+        """Let go of everything and take a new lease: the old one is lost, and so is what it held."""
+        _log.warning("lease lost: others do what was in hand", extra={"epoch": self.tenure.lease.epoch})
+        await self.crew.end_all()
+        # A write under way is waited for, then nothing awaits until the crew has the next lease.
+        await self.ledger.forget()
+        self.crew.forget()
+        self.hand.forget()
+        self.tenure.move_on()
+        await self.register()
+        await self.tenure.give_back_former()
+        self.claimer.look_everywhere()
+
+    async def replace_lost_lease(self) -> None:
+        """Wait for the lease to be lost, and begin anew."""
+        await self.tenure.lost.wait()
+        async with self.claiming:
+            await self.begin_anew()
+        self.tenure.lost.clear()
+        self.wake.set()
+
+    # --- claiming -----------------------------------------------------------------------------------
+
+    async def claim_or_wait(self) -> None:
+        """Claim if there is room and a reason, else wait for both."""
+        if self.claimer.room < self.claimer.batch / 2:
+            self.crew.changed.clear()
+            if self.claimer.room < self.claimer.batch / 2:
+                await self.crew.changed.wait()
+            return
+        self.wake.clear()
+        if self.claimer.next_look_in_seconds() <= 0:
+            # However often it is woken for new events, or busy with them.
+            self.claimer.look_everywhere()
+        try:
+            async with self.claiming:
+                claimed = await self.claim()
+        except TROUBLE:
+            if not self.lines["claim"].is_open:
+                # The server may have claimed for us what we shall never hear of: only a new epoch finds it.
+                self.tenure.lost.set()
+            raise
+        if not claimed and not self.has_reason():
+            await self._wait_for_reason()
+
+    def has_reason(self) -> bool:
+        """Whether there may be something to claim."""
+        return self.claimer.events_due or self.claimer.deliveries_due or self.claimer.suspects
+
+    async def claim(self) -> int:
+        """Claim once what there is reason for; return how much it was."""
+        claimer, line, lease = self.claimer, self.lines["claim"], self.tenure.lease
+        claimed = 0
+        if claimer.events_due:
+            claimed += await claimer.claim_events(line, lease)
+        if claimer.deliveries_due:
+            claimed += await claimer.claim_deliveries(line, lease)
+        if claimer.suspects:
+            claimed += await self._run_suspect()
+        return claimed
+
+    async def _run_suspect(self) -> int:
+        """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
+        await self.finish_in_hand()
+        claimed = await self.claimer.claim_deliveries(self.lines["claim"], self.tenure.lease, suspects=True)
+        self.claimer.suspects = bool(claimed)
+        await self.finish_in_hand()
+        return claimed
+
+    async def _wait_for_reason(self) -> None:
+        try:
+            async with asyncio.timeout(self.claimer.next_look_in_seconds()):
+                await self.wake.wait()
+        except TimeoutError:
+            self.claimer.look_everywhere()
+
+    def wake_up(self, said: str) -> None:
+        """Hear of a commit, or of an operator's mending."""
+        self.claimer.events_due = True
+        if said == EVERYTHING:
+            self.claimer.deliveries_due = True
+        self.wake.set()
+
+    # --- finishing ----------------------------------------------------------------------------------
+
+    async def finish_in_hand(self) -> None:
+        """Watch and write until nothing is in hand."""
+        while True:
+            self.crew.changed.clear()
+            if self.ledger.unwritten.is_set():
+                await self._write()
+            elif self.is_idle:
+                return
+            else:
+                await self._either_changes()
+                self.crew.watch()
+                if not self.is_kept and self.tenure.is_renewal_due:
+                    await self.renew_or_register()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in hand and nobody is at work."""
+        return not self.hand.count and self.crew.at_rest
+
+    async def _either_changes(self) -> None:
+        waits = [asyncio.ensure_future(each.wait()) for each in (self.crew.changed, self.ledger.unwritten)]
+        try:
+            await asyncio.wait(waits, timeout=WATCH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _write(self) -> None:
+        await self.ledger.write(self.lines["mark"], self.tenure.lease)
+
+    async def write(self) -> None:
+        """Wait for outcomes, and write them."""
+        await self.ledger.unwritten.wait()
+        await self._write()
+        if self.ledger.deliveries_changed:
+            self.ledger.deliveries_changed = False
+            self.claimer.deliveries_due = True
+            self.wake.set()
+
+    async def write_last(self) -> None:
+        """Write what there is, if the database takes it."""
+        try:
+            await self._write()
+        except TROUBLE as error:
+            _log.warning("work in hand is left for others to take over", exc_info=error)
+
+    async def watch(self) -> None:
+        """Watch the crew's runs, now and then."""
+        await asyncio.sleep(WATCH_SECONDS)
+        self.crew.watch()
+
+    def note_marked(self, works: Sequence[EventWork]) -> None:
+        """Take note that outcomes are in the database."""
+        self.hand.marked(works)
+        self.crew.changed.set()
+        self.claimer.note_done(len(works))
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    async def release(self, grace_seconds: float) -> None:
+        """Begin nothing more; let what runs end in time, and give back what does not."""
+        self.crew.release()
+        await self.write_last()
+        await self.crew.stop(grace_seconds)
+
+    async def end(self) -> None:
+        """End what runs, write what there is, and resign."""
+        await self.crew.stop(0)
+        await self.write_last()
+        try:
+            await self.tenure.resign()
+        except TROUBLE as error:
+            _log.warning("the lease is left to run out", exc_info=error)
+        self.tenure.move_on()

@@ -1,0 +1,78 @@
+"""Serving: all steps of a relay at once, each again and again, until it is told to stop (R1, R11, R12)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.connections import TROUBLE
+from infrastructure.relay.claiming import LeaseLost
+from kernel.retry import EXPONENTIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from infrastructure.relay.delivering import Delivering
+    from infrastructure.relay.keeping import LeaseKeeper
+    from infrastructure.relay.listening import Listener
+    from infrastructure.relay.upkeep import Upkeep
+
+_log = logging.getLogger("outbox.relay")
+
+
+@attrs.define(eq=False)
+class Serving:
+    """One service of a relay, from its first claim until the last run has ended."""
+
+    delivering: Delivering
+    upkeep: Upkeep
+    keeper: LeaseKeeper
+    listener: Listener
+    stopping: asyncio.Event
+    grace_seconds: float
+
+    async def serve(self) -> None:
+        """Serve until told to stop or cancelled; then release what is in hand."""
+        tasks = self._tasks()
+        self.keeper.start()
+        self.delivering.is_kept = True
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.stopping.set()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self.delivering.release(self.grace_seconds)
+            await self.keeper.stop()
+            self.delivering.is_kept = False
+
+    def _tasks(self) -> list[asyncio.Task[object]]:
+        work = self.delivering
+        steps = (work.claim_or_wait, work.write, work.watch, self.upkeep.step, work.replace_lost_lease)
+        tasks: list[asyncio.Task[object]] = [
+            asyncio.create_task(self._persist(step), name=f"outbox-{step.__name__}") for step in steps
+        ]
+        tasks.append(asyncio.create_task(self.listener.run(), name="outbox-listener"))
+        tasks.append(asyncio.create_task(self.stopping.wait(), name="outbox-stop"))
+        return tasks
+
+    async def _persist(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Repeat a step; a database that is gone or refuses is waited for."""
+        failures = 0
+        while not self.stopping.is_set():
+            try:
+                await step()
+                failures = 0
+            except LeaseLost:
+                self.delivering.tenure.lost.set()
+            except TROUBLE as error:
+                failures += 1
+                delay = EXPONENTIAL.delay_after(min(failures, 3)) or 0
+                _log.warning("%s; the relay tries again", error, extra={"delay_seconds": delay})
+                await asyncio.sleep(delay)

@@ -1,0 +1,66 @@
+"""Tenure: the lease under which a relay works, from its registration to its resignation (R3, R11)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.relay.roster import newest_version
+from infrastructure.relay.store import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from infrastructure.relay.line import Line
+    from infrastructure.relay.roster import Carried
+    from infrastructure.relay.store import Store
+
+
+@attrs.define(eq=False)
+class Tenure:
+    """Holds the lease that is in force; each one that was lost is followed by the next."""
+
+    store: Store
+    line: Line
+    seconds: float
+    code_version: str
+    lease: Lease = attrs.Factory(Lease)
+    lost: asyncio.Event = attrs.Factory(asyncio.Event)
+    """Said by whoever finds out; heard by who takes the next lease."""
+    _renew_at: float = 0.0
+
+    async def register(self, carried: Iterable[Carried]) -> None:
+        """Begin to live under the lease, and say what this relay carries."""
+        abilities: dict[str, dict[str, int]] = {
+            each.name: {pattern: newest_version(pattern) for pattern in each.patterns} for each in carried
+        }
+        who = (os.getpid(), socket.gethostname(), self.code_version, json.dumps(abilities))
+        await self.store.register(self.line, self.lease, self.seconds, who)
+
+    async def renew(self) -> bool:
+        """Live on; False if the lease is lost."""
+        self._renew_at = time.monotonic() + self.seconds / 3
+        return await self.store.renew(self.line, self.lease, self.seconds)
+
+    @property
+    def is_renewal_due(self) -> bool:
+        """Whether it is time to renew, where no keeper does."""
+        return time.monotonic() > self._renew_at
+
+    def move_on(self) -> None:
+        """Work under the next lease from now on."""
+        self.lease = self.lease.next()
+
+    async def give_back_former(self) -> None:
+        """Hold nothing of what was claimed under earlier leases."""
+        await self.store.give_back(self.line, self.lease)
+
+    async def resign(self) -> None:
+        """Live no longer, and hold nothing."""
+        await self.store.resign(self.line, self.lease)

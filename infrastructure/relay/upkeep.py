@@ -1,0 +1,71 @@
+"""Upkeep: what each relay does for the outbox as a whole, now and then (R2, R3, R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from infrastructure.relay.claiming import Claimer
+    from infrastructure.relay.line import Line
+    from infrastructure.relay.retention import Retention
+    from infrastructure.relay.roster import Roster
+    from infrastructure.relay.store import Store
+
+_log = logging.getLogger("outbox.relay")
+
+SWEEP_SECONDS = 60.0
+# An event that has waited for this long in the first pass waits for something that does not come.
+OLD_SECONDS = 60.0
+
+
+@attrs.define(eq=False)
+class Upkeep:
+    """Takes over from the dead, moves names, purges, and says what has waited for too long."""
+
+    store: Store
+    line: Line
+    roster: Roster
+    claimer: Claimer
+    retention: Retention
+    pause_seconds: float
+    wake: Callable[[], None]
+    _warn_at: float = 0.0
+    _sweep_at: float = 0.0
+
+    async def step(self) -> None:
+        """Do all of it once, and rest."""
+        await self.store.rename(self.line, self.roster.carried.values())
+        now = time.monotonic()
+        # The sweep reads all that is open, so it has its reason: a lease has run out, or a while has passed.
+        if now >= self._sweep_at or await self.store.any_expired(self.line):
+            self._sweep_at = now + SWEEP_SECONDS
+            await self.take_over()
+        self._watch_oldest(await self.claimer.raise_front(self.line))
+        await self.retention.step(self.line)
+        await asyncio.sleep(self.pause_seconds)
+
+    async def take_over(self) -> None:
+        """End leases that have run out, and free what they held."""
+        events, deliveries = await self.store.take_over(self.line)
+        if events or deliveries:
+            _log.warning(
+                "took over from a relay that vanished",
+                extra={"events": events, "deliveries": len(deliveries)},
+            )
+            self.claimer.look_everywhere()
+            self.wake()
+
+    def _watch_oldest(self, age_seconds: float | None) -> None:
+        if age_seconds is None or age_seconds < OLD_SECONDS or time.monotonic() < self._warn_at:
+            return
+        self._warn_at = time.monotonic() + OLD_SECONDS
+        _log.warning(
+            "the oldest event that is not delivered has waited for %.0f s: see `outbox doctor`", age_seconds
+        )
