@@ -122,6 +122,7 @@ class Ability(NamedTuple):
     newest_version: int
     former: str | None = None
     """Another name of the handler, under which relays of older code may still be at work."""
+    on_dead: str = "park"
 
 
 class Roster:
@@ -150,7 +151,10 @@ class Roster:
         """Return what may run here, without what an operator holds."""
         paused = {each.name for each in self._subscriptions if each.paused}
         return [
-            Ability(each.name, pattern, newest_version(pattern), each.registration.renamed_from)
+            Ability(
+                *(each.name, pattern, newest_version(pattern)),
+                *(each.registration.renamed_from, each.registration.on_dead),
+            )
             for each in self.carried.values()
             if each.name not in paused
             for pattern in each.patterns

@@ -95,7 +95,7 @@ class Store:
         suspects: bool = False,
     ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
         """Take deliveries whose turn it is, with those that follow them."""
-        *columns, former = _columns(abilities, 4)
+        *columns, former, on_dead = _columns(abilities, 5)
         if suspects:
             turns_max = turn_max = 1
         *rows, report = await line.fetch_as(
@@ -112,6 +112,7 @@ class Store:
                 suspects,
                 self.now,
                 former,
+                on_dead,
             ),
         )
         rows.sort(key=_position)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from infrastructure.relay.claiming import Claimer
     from infrastructure.relay.line import Line
@@ -61,6 +61,20 @@ class Upkeep:
             )
             self.claimer.look_everywhere()
             self.wake()
+        for each in deliveries:
+            if each["status"] == "dead":
+                self._tell_death(each)
+
+    def _tell_death(self, delivery: Mapping[str, object]) -> None:
+        _log.critical(
+            "handler is dead for this event: retry or skip it",
+            extra={
+                "handler": delivery["handler"],
+                "event_id": str(delivery["event_id"]),
+                "position": delivery["position"],
+                "reason": "kills the process",
+            },
+        )
 
     def _watch_oldest(self, age_seconds: float | None) -> None:
         if age_seconds is None or age_seconds < OLD_SECONDS or time.monotonic() < self._warn_at:

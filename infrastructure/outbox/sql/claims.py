@@ -91,7 +91,8 @@ FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIM
 # behind a dead one cost a single probe.
 # 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 hop on from (order_key,
 # handler), 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now, 13 with 3-5: a
-# former name of the handler, under which a relay of older code may hold what comes before.
+# former name of the handler, under which a relay of older code may hold what comes before, 14 with 3-5: what its
+# death means, since a run that kills the process never comes to say it.
 CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
@@ -108,8 +109,8 @@ WITH RECURSIVE lease AS (
 ), head AS MATERIALIZED (
   SELECT * FROM hop LIMIT $8
 ), ability AS MATERIALIZED (
-  SELECT * FROM unnest($3::text[], $4::text[], $5::int[], $13::text[])
-    AS ability (handler, event_type, event_version, former)
+  SELECT * FROM unnest($3::text[], $4::text[], $5::int[], $13::text[], $14::text[])
+    AS ability (handler, event_type, event_version, former, on_dead)
 ), ours AS MATERIALIZED (
   SELECT head.* FROM head JOIN {outbox_events} AS event USING (event_id)
   WHERE head.status = 'waiting' AND NOT EXISTS (
@@ -128,7 +129,8 @@ WITH RECURSIVE lease AS (
   WHERE (event_id, handler) IN (
     SELECT event_id, handler FROM ours
     WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND (takeovers >= 2) = $11 LIMIT $9)
-    AND status = 'waiting'
+    -- Once more, of the row as it is when it is locked: another relay may have failed with it meanwhile.
+    AND status = 'waiting' AND available_at <= coalesce($12::timestamptz, clock_timestamp())
   FOR UPDATE SKIP LOCKED
 ), follower AS MATERIALIZED (
   SELECT next.event_id, next.handler, bool_and(next.may_run) OVER (
@@ -152,6 +154,7 @@ WITH RECURSIVE lease AS (
 ), claimed AS (
   UPDATE {outbox_deliveries} AS delivery
   SET status = 'leased', lease_relay = $1, lease_epoch = $2, alone = $11,
+      on_dead = (SELECT on_dead FROM ability WHERE ability.handler = delivery.handler LIMIT 1),
       updated_at = coalesce($12::timestamptz, clock_timestamp())
   FROM follower
   WHERE follower.may_run AND delivery.event_id = follower.event_id AND delivery.handler = follower.handler

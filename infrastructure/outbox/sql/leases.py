@@ -44,9 +44,12 @@ SET status = 'waiting', alone = false, lease_relay = NULL, lease_epoch = NULL,
 WHERE status = 'leased' AND lease_relay = $1 AND lease_epoch <= $2
 """
 
-# End the leases that have run out. The row is locked and looked at again, so that a renewal in time wins. 1 now.
+# End the leases that have run out. The row is locked and looked at again, so that a renewal in time wins. One that
+# is locked, as by the claim of a relay that was stopped while it read the answer, waits for the next time alone. 1 now.
 EXPIRE = """
-DELETE FROM {outbox_relays} WHERE expires_at <= coalesce($1::timestamptz, clock_timestamp())
+DELETE FROM {outbox_relays} WHERE id = ANY (ARRAY(
+  SELECT id FROM {outbox_relays} WHERE expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  FOR UPDATE SKIP LOCKED))
 RETURNING id, epoch, host, process_id
 """
 
@@ -55,20 +58,32 @@ ANY_EXPIRED = """
 SELECT EXISTS (SELECT FROM {outbox_relays} WHERE expires_at <= coalesce($1::timestamptz, clock_timestamp())) AS found
 """
 
-# Make what nobody living holds claimable again. 1 now.
+# Make what nobody living holds claimable again. Only from the lease that was seen to be dead: while this waits for
+# a row, another sweep may free it, and a relay claim it whose own row is younger than what this statement sees. 1 now.
 TAKE_OVER_EVENTS = """
+WITH gone AS MATERIALIZED (
+  SELECT position, lease_relay, lease_epoch FROM {outbox_events} AS event
+  WHERE status = 'leased' AND NOT EXISTS (
+    SELECT FROM {outbox_relays} AS relay WHERE relay.id = event.lease_relay AND relay.epoch = event.lease_epoch)
+)
 UPDATE {outbox_events} AS event
 SET status = 'pending', takeovers = takeovers + 1, lease_relay = NULL, lease_epoch = NULL,
     updated_at = coalesce($1::timestamptz, clock_timestamp())
-WHERE status = 'leased' AND NOT EXISTS (
-  SELECT FROM {outbox_relays} AS relay WHERE relay.id = event.lease_relay AND relay.epoch = event.lease_epoch)
-RETURNING position
+FROM gone
+WHERE event.position = gone.position AND event.status = 'leased'
+  AND event.lease_relay = gone.lease_relay AND event.lease_epoch = gone.lease_epoch
+RETURNING event.position
 """
 
 # The same for deliveries. What ran alone when its relay vanished is charged, and is dead the third time: a
 # suspect has two takeovers, and is only ever taken alone. 1 now.
 TAKE_OVER_DELIVERIES = """
-WITH found AS (
+WITH gone AS MATERIALIZED (
+  SELECT event_id, handler, lease_relay, lease_epoch FROM {outbox_deliveries} AS delivery
+  WHERE status = 'leased' AND NOT EXISTS (
+    SELECT FROM {outbox_relays} AS relay
+    WHERE relay.id = delivery.lease_relay AND relay.epoch = delivery.lease_epoch)
+), found AS (
   UPDATE {outbox_deliveries} AS delivery
   SET status = CASE WHEN alone AND takeovers >= 4 THEN 'dead' ELSE 'waiting' END,
       attempts = attempts + CASE WHEN alone THEN 1 ELSE 0 END,
@@ -76,10 +91,10 @@ WITH found AS (
       takeovers = takeovers + 1, alone = false, lease_relay = NULL, lease_epoch = NULL,
       available_at = coalesce($1::timestamptz, clock_timestamp()),
       updated_at = coalesce($1::timestamptz, clock_timestamp())
-  WHERE status = 'leased' AND NOT EXISTS (
-    SELECT FROM {outbox_relays} AS relay
-    WHERE relay.id = delivery.lease_relay AND relay.epoch = delivery.lease_epoch)
-  RETURNING event_id, handler, position, status, on_dead
+  FROM gone
+  WHERE delivery.event_id = gone.event_id AND delivery.handler = gone.handler AND delivery.status = 'leased'
+    AND delivery.lease_relay = gone.lease_relay AND delivery.lease_epoch = gone.lease_epoch
+  RETURNING delivery.event_id, delivery.handler, position, status, on_dead
 ), passed_over AS (
   INSERT INTO {outbox_receipts} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM found WHERE status = 'dead' AND on_dead = 'continue'

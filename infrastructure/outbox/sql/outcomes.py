@@ -33,6 +33,11 @@ WITH held AS MATERIALIZED (
          CASE WHEN status = 'leased' THEN $1::uuid END, CASE WHEN status = 'leased' THEN $2::bigint END,
          error_message
   FROM outcome
+  -- An event that was made pending by hand has deliveries already.
+  ON CONFLICT (event_id, handler) DO UPDATE
+  SET status = excluded.status, attempts = excluded.attempts, takeovers = excluded.takeovers, alone = false,
+      on_dead = excluded.on_dead, available_at = excluded.available_at, updated_at = excluded.updated_at,
+      lease_relay = excluded.lease_relay, lease_epoch = excluded.lease_epoch, error_message = excluded.error_message
 ), passed_over AS (
   INSERT INTO {outbox_receipts} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM outcome WHERE status = 'dead' AND on_dead = 'continue'
@@ -61,7 +66,8 @@ LOCK_EVENTS = """
 SELECT FROM {outbox_events} WHERE position = ANY ($1) ORDER BY position FOR UPDATE
 """
 
-# Write how deliveries went. 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
+# Write how deliveries went. What is written once more, since the answer was lost, must not meet the next attempt,
+# which this relay may have claimed meanwhile: a failure counts only where it is one more. 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
 SETTLE_DELIVERIES = """
 WITH outcome AS MATERIALIZED (
   SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[], $9::text[])
@@ -75,6 +81,7 @@ WITH outcome AS MATERIALIZED (
   FROM outcome
   WHERE delivery.event_id = outcome.event_id AND delivery.handler = outcome.handler
     AND delivery.status = 'leased' AND delivery.lease_relay = $1 AND delivery.lease_epoch = $2
+    AND (outcome.status = 'done' OR outcome.attempts > delivery.attempts)
   RETURNING delivery.event_id, delivery.handler, delivery.status, delivery.on_dead
 ), passed_over AS (
   INSERT INTO {outbox_receipts} (event_id, handler, outcome)

@@ -267,6 +267,20 @@ async def test_a_malformed_payload_is_a_failure_of_each_handler(stage: Stage) ->
     assert row["error_message"].startswith("MalformedPayload: ")
 
 
+async def test_an_event_made_pending_by_hand_keeps_no_relay_from_marking(stage: Stage) -> None:
+    """R2, R12: it has deliveries already, which count as if it had none."""
+    seen = Recorder().fail("a", times=2)
+    await stage.put("a")
+    await stage.drain(handler("h", seen))
+    await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    await stage.put("b")
+    await stage.drain(handler("h", seen))
+    assert await stage.events() == {"a": "open", "b": "delivered"}
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a", "a", "b", "a"]
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
 async def test_many_dead_heads_hide_no_delivery_behind_them(stage: Stage) -> None:
     """R4: claims hop over them, a part at a time."""
     seen = Recorder()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,6 +13,7 @@ from infrastructure.relay.roster import Ability
 from infrastructure.relay.store import Lease, Store
 from infrastructure.relay.work import Outcome
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
 SUSPECT = 2
@@ -134,21 +137,94 @@ async def test_a_lease_that_ran_out_with_nobody_to_take_over_is_replaced_too(sta
     assert seen.seen == ["a"]
 
 
+@pytest.mark.parametrize("table", ["outbox_events", "outbox_deliveries"])
+async def test_what_another_relay_claims_while_a_sweep_waits_for_it_stays_with_it(
+    stage: Stage, table: str
+) -> None:
+    """R3: the sweep takes from the lease that it saw dead, not from the one it finds when the row is free."""
+    await stage.put("a")
+    if table == "outbox_events":
+        await stage.claimer_that_vanishes()
+    else:
+        await stage.drain(handler("h", Recorder().fail("a")))
+        await claim_deliveries(stage, Lease(), at=10)
+    later = 10 + LATER
+    async with stage.engine.connect() as connection:
+        holder: Any = (await connection.get_raw_connection()).driver_connection
+        await holder.execute(f"BEGIN; SELECT FROM {table} FOR UPDATE")
+        sweep = asyncio.create_task(stage.take_over(at=later))
+        await until(lambda: a_sweep_waits(stage))
+        fresh, line = Lease(), stage.line()
+        await Store(None, stage.at(later)).register(line, fresh, LEASE_SECONDS, (1, "new", "1", "{}"))
+        await holder.execute(f"UPDATE {table} SET lease_relay = $1, lease_epoch = 1", fresh.relay)  # noqa: S608
+        await holder.execute("COMMIT")
+        assert await sweep == (0, 0)
+    row = await stage.witness.fetchrow(f"SELECT status, lease_relay, takeovers FROM {table}")  # noqa: S608
+    assert tuple(row) == ("leased", fresh.relay, 0)
+
+
+async def a_sweep_waits(stage: Stage) -> bool:
+    return bool(
+        await stage.witness.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%takeovers + 1%'"
+        )
+    )
+
+
+async def test_a_dead_relay_whose_row_is_held_keeps_nobody_from_taking_over_from_others(stage: Stage) -> None:
+    """R3, R12: as by its own claim, when it was stopped while the answer was on its way."""
+    await stage.put("a", "b")
+    stopped = await stage.claimer_that_vanishes(limit=1)
+    await stage.claimer_that_vanishes(limit=1)
+    async with stage.engine.connect() as connection:
+        holder: Any = (await connection.get_raw_connection()).driver_connection
+        await holder.execute("BEGIN")
+        await holder.execute("SELECT FROM outbox_relays WHERE id = $1 FOR SHARE", stopped.relay)
+        assert await stage.take_over(at=LATER) == (1, 0)
+        assert await stage.events() == {"a": "leased", "b": "pending"}
+        await holder.execute("COMMIT")
+    assert await stage.take_over(at=LATER) == (1, 0)
+
+
+async def test_an_outcome_whose_answer_was_lost_is_not_written_over_the_next_attempt(stage: Stage) -> None:
+    """R4, R12: the delivery was claimed anew meanwhile, under the same lease, and runs."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder().fail("a")))
+    lease, store, line = Lease(), Store(None, stage.at(10)), stage.line()
+    [row] = await claim_deliveries(stage, lease, at=10)
+    failed = [(row, Outcome("h", "", "waiting", row.attempts + 1, error_message="again"))]
+    assert await store.settle(line, lease, failed) == 1
+    assert len(await claim_deliveries(stage, lease, at=10)) == 1
+    assert await store.settle(line, lease, failed) == 0
+    assert await stage.deliveries() == {("a", "h"): "leased"}
+    assert await store.settle(line, lease, [(row, Outcome("h", "", "done", 2))]) == 1
+
+
 # --- what kills the process ------------------------------------------------------------------------------
 
 
-async def vanish_with_deliveries(stage: Stage, *, at: float, suspects: bool = False) -> int:
-    """A relay takes deliveries and is never heard of again; return how many."""
-    store, line, lease = Store(None, stage.at(at)), stage.line(), Lease()
+async def claim_deliveries(
+    stage: Stage, lease: Lease, *, at: float, suspects: bool = False, on_dead: str = "park"
+) -> list[Any]:
+    """What a relay takes at that time."""
+    store, line = Store(None, stage.at(at)), stage.line()
     await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}"))
     rows, _ = await store.claim_deliveries(
-        *(line, lease, [Ability("h", "bank.noted", 1)]),
+        *(line, lease, [Ability("h", "bank.noted", 1, on_dead=on_dead)]),
         after=("", ""),
         heads_max=10,
         turns_max=10,
         turn_max=10,
         suspects=suspects,
     )
+    return rows
+
+
+async def vanish_with_deliveries(
+    stage: Stage, *, at: float, suspects: bool = False, on_dead: str = "park"
+) -> int:
+    """A relay takes deliveries and is never heard of again; return how many."""
+    rows = await claim_deliveries(stage, Lease(), at=at, suspects=suspects, on_dead=on_dead)
     await stage.take_over(at=at + LATER)
     return len(rows)
 
@@ -198,6 +274,38 @@ async def test_what_runs_alone_when_three_relays_vanish_is_dead(
     row = await stage.event("a")
     assert (row["status"], row["error_message"]) == ("dead", "kills the process")
     assert await stage.events() == {"a": "dead", "b": "open"}
+
+
+async def test_what_kills_the_process_lets_others_pass_if_its_handler_says_so(stage: Stage) -> None:
+    """R6, R7b: `on_dead="continue"` holds for what never came to an outcome, too."""
+    await stage.put("a", of=uuid4())
+    await stage.drain()
+    await stage.witness.execute(
+        """
+        INSERT INTO outbox_deliveries (event_id, position, handler, order_key, takeovers)
+        SELECT event_id, position, 'h', aggregate_type || ':' || aggregate_id, 2 FROM outbox_events
+        """
+    )
+    await stage.witness.execute("UPDATE outbox_events SET status = 'open'")
+    for n in range(3):
+        assert await vanish_with_deliveries(stage, at=n * 100, suspects=True, on_dead="continue") == 1
+    assert await stage.witness.fetchval("SELECT status || settled FROM outbox_deliveries") == "deadtrue"
+    assert await stage.receipts() == [("a", "h", "skipped")]
+
+
+async def test_what_dies_with_its_relays_is_a_critical_line_in_the_log(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R7, R7b: as every death is."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder().fail("a")))
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 4")
+    await claim_deliveries(stage, Lease(), at=10, suspects=True)
+    relay = stage.relay(at=10 + LATER)
+    work = await relay._start()  # noqa: SLF001 - what it does every poll interval
+    await relay._upkeep(work).take_over()  # noqa: SLF001 - as above
+    [record] = [each for each in caplog.records if each.levelno == logging.CRITICAL]
+    assert (record.__dict__["handler"], record.__dict__["reason"]) == ("h", "kills the process")
 
 
 async def test_a_suspect_behind_many_dead_letters_is_found(stage: Stage) -> None:
