@@ -41,6 +41,10 @@ class HandlerRun:
     former: str | None = None
     """The name that the handler was renamed from."""
     committed: bool = False
+    handled: bool = False
+    """It met the receipt of an earlier run, whatever the handler made of that."""
+    refused: bool = False
+    """It was not let commit, since the lease was lost, whatever the handler made of that."""
     over: bool = False
 
     async def write_receipt(self, session: AsyncSession) -> None:
@@ -59,8 +63,10 @@ class HandlerRun:
         if self.committed:
             raise self._second_commit()  # of two at once, this one has waited for the other
         if written == "duplicate":
+            self.handled = True
             raise AlreadyHandled(f"handler {self.handler!r} has handled event {self.event_id} already")
         if written != "written":
+            self.refused = True
             raise self._run_over("the relay has lost its lease")
 
     def _second_commit(self) -> SecondCommit:

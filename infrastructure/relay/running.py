@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.outbox.receipts import AlreadyHandled, HandlerRun, RunOver, running
+from infrastructure.outbox.receipts import HandlerRun, running
 from kernel.context import handling
 from kernel.errors import Reject, RetryAfter
 
 if TYPE_CHECKING:
-    import asyncio
-
     from infrastructure.relay.roster import Carried
     from infrastructure.relay.work import ClaimedEvent
 
@@ -69,15 +69,20 @@ async def run_handler(run: Run) -> Verdict:
     try:
         with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
             await run.carried.call(run.row.restored())
-    except AlreadyHandled:
-        return DONE
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and harms only itself
         return _ended(run, error)
     finally:
-        # Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's.
-        while run.task.cancelling():
-            run.task.uncancel()
-    return DONE
+        if run.task.cancelling():
+            await _bear_cancellation(run.task)
+    return _ended(run, None)
+
+
+async def _bear_cancellation(task: asyncio.Task[object]) -> None:
+    """Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where one arrives that the handler asked for and did not wait for
+    while task.cancelling():
+        task.uncancel()
 
 
 def give_up(run: Run) -> Verdict:
@@ -87,11 +92,17 @@ def give_up(run: Run) -> Verdict:
     return _failed(run, reason)
 
 
-def _ended(run: Run, error: BaseException) -> Verdict:
-    """Say what an exception means: the relay's own doing, the end of a success, or a failure."""
+def _ended(run: Run, error: BaseException | None) -> Verdict:
+    """Say what an end means: a success, the relay's own doing, or a failure."""
     if run.receipt.committed:
-        return _succeeded_and_failed(run, error)
-    if run.ended_for == "stop" or (isinstance(error, RunOver) and not run.receipt.over):
+        return DONE if error is None else _succeeded_and_failed(run, error)
+    if run.receipt.handled:
+        return DONE
+    if run.receipt.refused:
+        raise GivenBack from error  # even if the handler returned as if its effect were done
+    if error is None:
+        return DONE
+    if run.ended_for == "stop":
         raise GivenBack from error
     if run.ended_for == "timeout":
         error = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s")

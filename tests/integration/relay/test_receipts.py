@@ -11,9 +11,11 @@ import pytest
 from sqlalchemy import insert
 
 from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit
+from infrastructure.relay import OutboxRelay
 from infrastructure.relay.claiming import LeaseLost
 from tests.domain import Wallet, journal
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+from tests.waiting import until
 
 
 def entering(stage: Stage) -> Any:
@@ -72,6 +74,25 @@ async def test_a_duplicate_that_the_handler_swallows_counts_as_success_too(stage
         await stage.drain(handler("h", act))
         await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
     assert await stage.journal() == ["a"]
+
+
+async def test_a_duplicate_that_the_handler_tells_in_its_own_words_counts_as_success_too(
+    stage: Stage,
+) -> None:
+    """R6: or it would fail again and again until it is dead, with its effect done long ago."""
+
+    async def act(event: Any) -> None:
+        try:
+            await stage.enter(event.what)
+        except AlreadyHandled as error:
+            raise ValueError("could not book it") from error
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    await stage.drain(handler("h", act))
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.deliveries() == {}
 
 
 async def test_a_second_commit_in_one_run_is_refused(stage: Stage) -> None:
@@ -188,6 +209,38 @@ async def test_a_run_whose_lease_has_run_out_commits_nothing_though_nobody_took_
     with suppress(LeaseLost):
         await stage.relay(handler("h", act)).run_once()
     assert (await stage.journal(), await stage.receipts()) == ([], [])
+
+
+@pytest.mark.parametrize("own_words", [False, True])
+async def test_a_refusal_that_the_handler_swallows_delivers_nothing(stage: Stage, own_words: bool) -> None:
+    """R3, R6: the lease has run out, though nobody took over, and the event is still this relay's to mark."""
+    runs: list[str] = []
+
+    async def act(event: Any) -> None:
+        runs.append(event.what)
+        if len(runs) == 1:
+            await until(lambda: has_claimed(relay))
+            await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+        try:
+            await stage.enter(event.what)
+        except RunOver as error:
+            if own_words:
+                raise ValueError("could not book it") from error
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", act))
+    await relay.run_once()
+    await stage.close()
+    row = await stage.event("a")
+    assert (row["status"] in ("pending", "open"), row["retry_count"]) == (True, 0)
+    await stage.drain(handler("h", act))
+    assert await stage.journal() == ["a"]
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def has_claimed(relay: OutboxRelay) -> bool:
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    return work is not None and not work.claimer.deliveries_due
 
 
 async def test_a_task_left_behind_by_a_handler_commits_nothing_after_its_run(stage: Stage) -> None:

@@ -307,6 +307,26 @@ async def test_a_handler_that_ignores_its_cancellation_is_given_up(
     assert set((await stage.events()).values()) == {"delivered"}
 
 
+@pytest.mark.parametrize("after", ["returns", "fails"])
+async def test_a_handler_that_cancels_its_own_task_harms_only_itself(stage: Stage, after: str) -> None:
+    """R8: the cancellation it asked for, and did not wait for, must not reach the next run."""
+
+    async def cancel(event: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if after == "fails":
+            raise ValueError("and fails")
+
+    async def wait(event: Any) -> None:
+        await asyncio.sleep(0)
+
+    await stage.put("a", of=uuid4())
+    await stage.drain(handler("1cancel", cancel), handler("2wait", wait))
+    expected = {} if after == "returns" else {("a", "1cancel"): "waiting"}
+    assert await stage.deliveries() == expected
+
+
 # --- what a handler leaves behind ------------------------------------------------------------------------
 
 left: ContextVar[str] = ContextVar("left", default="nothing")
