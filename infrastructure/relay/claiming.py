@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from infrastructure.connections import TROUBLE
 from infrastructure.errors import InfrastructureError
 from infrastructure.relay.store import FIRST_HEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from infrastructure.relay.crew import Crew
     from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.line import Line
     from infrastructure.relay.roster import Roster
     from infrastructure.relay.store import Lease, Store
+    from infrastructure.relay.work import ClaimedEvent
 
 # A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
 FRONT_SECONDS = 0.05
@@ -123,11 +127,18 @@ class Claimer:
             self._lowest = scan.lowest
             self._remember(scan.lowest)
         if scan.revision != self.roster.revision:
-            self.roster.subscribe(*await self.store.subscriptions(line))
-            self.deliveries_due = True  # one that was held may go on
+            await self._learn_who_is_due(line, rows)
         self._go_on(scan.last if scan.more else None)
         self.crew.walk(self.hand.take_events(rows, claim))
         return len(rows)
+
+    async def _learn_who_is_due(self, line: Line, rows: Sequence[ClaimedEvent]) -> None:
+        try:
+            self.roster.subscribe(*await self.store.subscriptions(line))
+        except TROUBLE:
+            self.hand.give_back_claimed(rows)
+            raise
+        self.deliveries_due = True  # one that was held may go on
 
     def _begin(self) -> int:
         now = time.monotonic()

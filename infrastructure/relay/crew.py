@@ -41,6 +41,7 @@ class Crew:
         self._counted = 0
         self._beginning: Member | None = None
         self.stopping = False
+        self.failure: BaseException | None = None
         self.changed = asyncio.Event()
         # Every member begins in the context in which the relay was made, not in one that a handler left.
         self.context = contextvars.copy_context()
@@ -72,8 +73,10 @@ class Crew:
         self._members.discard(member)
         self._given_up.discard(member.task)
         self.changed.set()
-        if not member.task.cancelled():
-            self._muster()
+        if member.task.cancelled():
+            return
+        self.failure = self.failure or member.task.exception()
+        self._muster()
 
     # --- for members --------------------------------------------------------------------------------
 
@@ -111,6 +114,12 @@ class Crew:
     # --- watching -----------------------------------------------------------------------------------
 
     def watch(self) -> None:
+        """Watch the runs; raise what a member has died of, since its lane would be held for ever."""
+        if self.failure is not None:
+            raise self.failure
+        self.watch_runs()
+
+    def watch_runs(self) -> None:
         """Let slow runs step aside, end those whose time is over, give up those that will not end."""
         now = time.monotonic()
         for member in list(self._members):
@@ -128,19 +137,22 @@ class Crew:
     def _step_aside(self, member: Member, run: Run) -> None:
         run.detached = True
         self._slow[run.carried.name] = self._slow.get(run.carried.name, 0) + 1
-        if not member.aside and isinstance(member.work, EventWork):
-            self._hand.leave_running(member.work, run.carried)
-            self._ready.append(member.work.lane)
+        if not member.aside and member.work is not None and member.work.lease is self._hand.lease:
+            if isinstance(member.work, EventWork):
+                self._hand.leave_running(member.work, run.carried)
+                self._ready.append(member.work.lane)
+            elif member.turn is not None:
+                self._hand.set_aside(member.work, member.turn)
         self.put_aside(member)
 
     def _give_up(self, member: Member, run: Run) -> None:
         verdict, work = give_up(run), member.work
-        if isinstance(work, EventWork):
+        if work is None or work.lease is not self._hand.lease:
+            pass  # somebody else's by now
+        elif isinstance(work, EventWork):
             self._hand.note_late(work, run.carried, verdict)
-        elif work is not None:
+        else:
             self._hand.settle(work, verdict)
-            if member.turn is not None:
-                self._hand.give_back_turn(member.turn)
         self._members.discard(member)
         self._given_up.add(member.task)
         self.changed.set()
@@ -169,18 +181,15 @@ class Crew:
                 self._hand.give_back_turn(lane)
         self._ready.clear()
 
-    async def stop(self, grace_seconds: float) -> None:
-        """Give back what has not begun; end what does not end by itself in time."""
-        self.release()
-        await self._wait_for_members(grace_seconds)
-        await self.end_all()
-
     async def end_all(self) -> None:
-        """Cancel every run, and wait until they have ended."""
+        """Cancel every run, and wait until they have ended; those that do not may commit no more."""
         for member in self._members:
             if member.run is not None and member.run.ended_for is None:
                 member.run.end("stop")
         await self._wait_for_members(GRACE_SECONDS)
+        for member in self._members:
+            if member.run is not None:
+                member.run.receipt.over = True
 
     async def _wait_for_members(self, seconds: float) -> None:
         until = time.monotonic() + seconds

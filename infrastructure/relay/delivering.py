@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import attrs
 
 from infrastructure.connections import TROUBLE
+from infrastructure.relay.claiming import LeaseLost
+from infrastructure.relay.in_hand import LOST
 from infrastructure.relay.listening import EVERYTHING
 
 if TYPE_CHECKING:
@@ -50,19 +53,21 @@ class Delivering:
         """Begin to live."""
         self.hand.lease = self.tenure.lease
         await self.tenure.register(self.roster.carried.values())
+        self.tenure.regain()
 
     async def renew_or_register(self) -> None:
         """Live on, or begin anew."""
-        if not await self.tenure.renew():
+        if self.tenure.lost.is_set() or not await self.tenure.renew():
             await self.begin_anew()
 
     async def begin_anew(self) -> None:
         """Let go of everything and take a new lease: the old one is lost, and so is what it held."""
         _log.warning("lease lost: others do what was in hand", extra={"epoch": self.tenure.lease.epoch})
+        self.hand.lease = LOST  # so that nobody begins anything more
+        self.crew.forget()
         await self.crew.end_all()
         # A write under way is waited for, then nothing awaits until the crew has the next lease.
         await self.ledger.forget()
-        self.crew.forget()
         self.hand.forget()
         self.tenure.move_on()
         await self.register()
@@ -74,13 +79,13 @@ class Delivering:
         await self.tenure.lost.wait()
         async with self.claiming:
             await self.begin_anew()
-        self.tenure.lost.clear()
         self.wake.set()
 
     # --- claiming -----------------------------------------------------------------------------------
 
     async def claim_or_wait(self) -> None:
-        """Claim if there is room and a reason, else wait for both."""
+        """Claim if there is a lease, room and a reason, else wait for them."""
+        await self.tenure.in_force.wait()
         if self.claimer.room < self.claimer.batch / 2:
             self.crew.changed.clear()
             if self.claimer.room < self.claimer.batch / 2:
@@ -96,7 +101,7 @@ class Delivering:
         except TROUBLE:
             if not self.lines["claim"].is_open:
                 # The server may have claimed for us what we shall never hear of: only a new epoch finds it.
-                self.tenure.lost.set()
+                self.tenure.lose()
             raise
         if not claimed and not self.has_reason():
             await self._wait_for_reason()
@@ -144,6 +149,8 @@ class Delivering:
     async def finish_in_hand(self) -> None:
         """Watch and write until nothing is in hand."""
         while True:
+            if self.tenure.lost.is_set():
+                raise LeaseLost("the relay's lease was lost while it waited for what it has in hand")
             self.crew.changed.clear()
             if self.ledger.unwritten.is_set():
                 await self._write()
@@ -169,7 +176,14 @@ class Delivering:
                 wait.cancel()
 
     async def _write(self) -> None:
-        await self.ledger.write(self.lines["mark"], self.tenure.lease)
+        line = self.lines["mark"]
+        try:
+            await self.ledger.write(line, self.tenure.lease)
+        except TROUBLE:
+            if self.ledger.releasing and not line.is_open:
+                # What was given back may be claimed by us again when we come to say it once more.
+                self.tenure.lose()
+            raise
 
     async def write(self) -> None:
         """Wait for outcomes, and write them."""
@@ -180,12 +194,14 @@ class Delivering:
             self.claimer.deliveries_due = True
             self.wake.set()
 
-    async def write_last(self) -> None:
-        """Write what there is, if the database takes it."""
+    async def write_last(self) -> bool:
+        """Write what there is; False if the database does not take it."""
         try:
             await self._write()
         except TROUBLE as error:
             _log.warning("work in hand is left for others to take over", exc_info=error)
+            return False
+        return True
 
     async def watch(self) -> None:
         """Watch the crew's runs, now and then."""
@@ -202,13 +218,21 @@ class Delivering:
 
     async def release(self, grace_seconds: float) -> None:
         """Begin nothing more; let what runs end in time, and give back what does not."""
+        until = time.monotonic() + grace_seconds
         self.crew.release()
-        await self.write_last()
-        await self.crew.stop(grace_seconds)
+        answered = await self.write_last()
+        while not self.crew.at_rest and time.monotonic() < until:
+            self.crew.changed.clear()
+            await self._either_changes()
+            self.crew.watch_runs()
+            if answered and self.ledger.unwritten.is_set():
+                answered = await self.write_last()
+        await self.crew.end_all()
 
     async def end(self) -> None:
         """End what runs, write what there is, and resign."""
-        await self.crew.stop(0)
+        self.crew.release()
+        await self.crew.end_all()
         await self.write_last()
         try:
             await self.tenure.resign()

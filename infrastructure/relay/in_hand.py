@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from infrastructure.relay.lanes import Lanes, Turn
+from infrastructure.relay.store import Lease
 from infrastructure.relay.work import DeliveryWork, EventWork, Outcome
 
 if TYPE_CHECKING:
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
     from infrastructure.relay.ledger import Ledger
     from infrastructure.relay.roster import Carried, Roster
     from infrastructure.relay.running import Verdict
-    from infrastructure.relay.store import Lease
     from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 TAKEOVERS_OF_A_SUSPECT = 2
+# What is in force while no lease is: nothing in hand was claimed under it.
+LOST = Lease()
 
 
 class InHand:
@@ -112,7 +114,7 @@ class InHand:
 
     def settle(self, work: DeliveryWork, verdict: Verdict) -> None:
         """Write down how a delivery's run ended."""
-        self.count -= 1
+        self.count -= not work.aside
         outcome = _outcome(work.carried, "", verdict)
         outcome.attempts = outcome.attempts or work.attempts
         self._ledger.settle(work.row, outcome)
@@ -152,6 +154,22 @@ class InHand:
         lane.unmarked -= len(lane.items)
         lane.items.clear()
         lane.walked = False
+
+    def set_aside(self, work: DeliveryWork, turn: Turn) -> None:
+        """Count a slow delivery no longer; what waits behind it is given back, since it would count for as long."""
+        self.count -= 1
+        work.aside = True
+        self.give_back_turn(turn)
+
+    def give_back_delivery(self, work: DeliveryWork) -> None:
+        """Give back a delivery whose run the relay has ended."""
+        self.count -= not work.aside
+        self._ledger.give_back_delivery(work.row.event_id, work.carried.name)
+
+    def give_back_claimed(self, rows: Sequence[ClaimedEvent]) -> None:
+        """Give back events that were claimed and not taken."""
+        for row in rows:
+            self._ledger.give_back_event(row.position)
 
     def give_back_turn(self, turn: Turn) -> None:
         """Give back the deliveries that nobody has begun."""

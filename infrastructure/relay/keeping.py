@@ -9,9 +9,9 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from infrastructure.connections import TROUBLE
 from infrastructure.relay.line import Line
 
 if TYPE_CHECKING:
@@ -59,19 +59,19 @@ class LeaseKeeper:
 
     def start(self) -> None:
         """Begin to renew, and to watch the loop."""
-        self._beating = self._loop.create_task(self._beat(), name="outbox-heartbeat")
+        self._beat()
         self._thread.start()
 
     async def stop(self) -> None:
         """Renew no more."""
         self._stop.set()
         await asyncio.to_thread(self._thread.join)
-        self._beating.cancel()
 
-    async def _beat(self) -> None:
-        while True:
-            self._moved_at = time.monotonic()
-            await asyncio.sleep(_STEP_SECONDS_MAX / 5)
+    def _beat(self) -> None:
+        # No task: whoever cancels all tasks, as some do at the end, must not make the loop look dead.
+        self._moved_at = time.monotonic()
+        if not self._stop.is_set():
+            self._loop.call_later(_STEP_SECONDS_MAX / 5, self._beat)
 
     def _run(self) -> None:
         asyncio.run(self._keep())
@@ -81,8 +81,10 @@ class LeaseKeeper:
         line = Line(self._engine, deadline_seconds=max(every, 1.0))
         due = time.monotonic() + every
         try:
-            while not self._stop.is_set():
+            while not self._is_over():
                 await asyncio.sleep(min(_STEP_SECONDS_MAX, every / 2))
+                if self._is_over():
+                    break
                 self._check_standstill()
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
@@ -94,11 +96,16 @@ class LeaseKeeper:
         lease = self._lease()
         try:
             held = await self._store.renew(line, lease, self._lease_seconds)
-        except TROUBLE as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
             _log.warning("the lease could not be renewed: %s", error)
             return
-        if not held and lease == self._lease() and not self._stop.is_set():
-            self._loop.call_soon_threadsafe(self._on_lost)
+        if not held and lease == self._lease() and not self._is_over():
+            with suppress(RuntimeError):  # the loop has ended this moment
+                self._loop.call_soon_threadsafe(self._on_lost)
+
+    def _is_over(self) -> bool:
+        # A loop that was closed over a relay that still served has not come to a standstill: it has ended.
+        return self._stop.is_set() or self._loop.is_closed()
 
     def _check_standstill(self) -> None:
         patience = self._patience_seconds()

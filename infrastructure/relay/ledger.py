@@ -44,6 +44,8 @@ class Ledger:
     deliveries_changed: bool = False
     """Whether something was written that may let a delivery run."""
     unwritten: asyncio.Event = attrs.Factory(asyncio.Event)
+    releasing: bool = False
+    """Whether something is being given back, or was when its answer was lost."""
     _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
     _finished: list[EventWork] = attrs.Factory(list)
     _settled: list[tuple[ClaimedEvent, Outcome]] = attrs.Factory(list)
@@ -78,6 +80,7 @@ class Ledger:
             self._unrun_events.clear()
             self._unrun_deliveries.clear()
             self.unwritten.clear()
+            self.releasing = False
 
     async def write(self, line: Line, lease: Lease) -> None:
         """Write all of it; what fails stays, to be written again."""
@@ -89,14 +92,19 @@ class Ledger:
                 await self.store.settle(line, lease, batch)
                 del self._settled[: len(batch)]
                 self._count(outcome for _, outcome in batch)
-            while keys := self._unrun_deliveries[:BATCH_MAX]:
-                await self.store.release_deliveries(line, lease, keys)
-                del self._unrun_deliveries[: len(keys)]
-            while positions := self._unrun_events[:BATCH_MAX]:
-                await self.store.release_events(line, lease, positions)
-                del self._unrun_events[: len(positions)]
-            if not (self._finished or self._settled):
+            await self._write_released(line, lease)
+            if not (self._finished or self._settled or self._unrun_deliveries or self._unrun_events):
                 self.unwritten.clear()
+
+    async def _write_released(self, line: Line, lease: Lease) -> None:
+        self.releasing = bool(self._unrun_deliveries or self._unrun_events)
+        while keys := self._unrun_deliveries[:BATCH_MAX]:
+            await self.store.release_deliveries(line, lease, keys)
+            del self._unrun_deliveries[: len(keys)]
+        while positions := self._unrun_events[:BATCH_MAX]:
+            await self.store.release_events(line, lease, positions)
+            del self._unrun_events[: len(positions)]
+        self.releasing = False
 
     async def _write_finished(self, line: Line, lease: Lease) -> None:
         batch = self._finished[:BATCH_MAX]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
@@ -12,6 +12,7 @@ from infrastructure.database.engine import create_engine
 from infrastructure.relay.claiming import Claimer
 from infrastructure.relay.crew import Crew
 from infrastructure.relay.delivering import Delivering
+from infrastructure.relay.ending import EndsWhenCancelled
 from infrastructure.relay.in_hand import InHand
 from infrastructure.relay.keeping import LeaseKeeper
 from infrastructure.relay.ledger import Counts, Ledger
@@ -28,7 +29,7 @@ from kernel.handlers import HandlerRegistration, registered_handlers
 from kernel.upcasting import check_upcasters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Coroutine, Iterable
     from datetime import datetime
 
     from lagom import Container
@@ -70,8 +71,11 @@ class OutboxRelay:
 
     # --- for those who run it -----------------------------------------------------------------------
 
-    async def run(self) -> None:
+    def run(self) -> Coroutine[Any, Any, None]:
         """Serve until `stop()` or cancellation, then give back what is in hand and end without an error."""
+        return EndsWhenCancelled(self._run())
+
+    async def _run(self) -> None:
         try:
             await self._serving(await self._start()).serve()
         except asyncio.CancelledError:
@@ -120,9 +124,13 @@ class OutboxRelay:
         await check_buildable(self._registrations, self._container)
         carried = [carry(each, self._container, self._settings.retries_max) for each in self._registrations]
         work = self._assembled(Roster(carried))
-        await work.register()
-        await self._store.subscribe(self._lines["control"], work.roster.carried.values())
-        work.roster.subscribe(*await self._store.subscriptions(self._lines["control"]))
+        try:
+            await work.register()
+            await self._store.subscribe(self._lines["control"], work.roster.carried.values())
+            work.roster.subscribe(*await self._store.subscriptions(self._lines["control"]))
+        except BaseException:  # cancelled, too: nobody lives under a lease that leads to nothing
+            await work.end()
+            raise
         self._work = work
         return work
 
@@ -147,6 +155,7 @@ class OutboxRelay:
         work, self._work = self._work, None
         if work is not None:
             await work.end()
+        self._stopping.clear()
         for line in self._lines.values():
             await line.close()
 
@@ -160,7 +169,7 @@ class OutboxRelay:
             lease_seconds=settings.lease_seconds,
             lease=lambda: tenure.lease,
             patience_seconds=work.crew.longest_limit_seconds,
-            on_lost=tenure.lost.set,
+            on_lost=tenure.lose,
         )
         upkeep = self._upkeep(work)
         return Serving(work, upkeep, keeper, self._listener(work), self._stopping, settings.grace_seconds)

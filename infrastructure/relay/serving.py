@@ -47,10 +47,13 @@ class Serving:
             self.stopping.set()
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
-            await self.delivering.release(self.grace_seconds)
-            await self.keeper.stop()
-            self.delivering.is_kept = False
+            try:
+                await asyncio.wait(tasks)
+                await self.delivering.release(self.grace_seconds)
+            finally:
+                # However often it is cancelled: a keeper that outlived this would end the process.
+                self.delivering.is_kept = False
+                await self.keeper.stop()
 
     def _tasks(self) -> list[asyncio.Task[object]]:
         work = self.delivering
@@ -70,7 +73,7 @@ class Serving:
                 await step()
                 failures = 0
             except LeaseLost:
-                self.delivering.tenure.lost.set()
+                self.delivering.tenure.lose()
             except TROUBLE as error:
                 failures += 1
                 delay = EXPONENTIAL.delay_after(min(failures, 3)) or 0

@@ -33,6 +33,7 @@ class Tenure:
     lease: Lease = attrs.Factory(Lease)
     lost: asyncio.Event = attrs.Factory(asyncio.Event)
     """Said by whoever finds out; heard by who takes the next lease."""
+    in_force: asyncio.Event = attrs.Factory(asyncio.Event)
     _renew_at: float = 0.0
 
     async def register(self, carried: Iterable[Carried]) -> None:
@@ -42,6 +43,16 @@ class Tenure:
         }
         who = (os.getpid(), socket.gethostname(), self.code_version, json.dumps(abilities))
         await self.store.register(self.line, self.lease, self.seconds, who)
+
+    def lose(self) -> None:
+        """Say that the lease is lost, or that only the next one can find what was claimed under it."""
+        self.in_force.clear()
+        self.lost.set()
+
+    def regain(self) -> None:
+        """Say that there is a lease again."""
+        self.lost.clear()
+        self.in_force.set()
 
     async def renew(self) -> bool:
         """Live on; False if the lease is lost."""

@@ -100,7 +100,7 @@ class Member:
             try:
                 verdict = await self._run(work.carried, work, work.attempts)
             except GivenBack:
-                turn.items.appendleft(work)
+                self.hand.give_back_delivery(work)
                 break
             if verdict is None:
                 return

@@ -106,6 +106,8 @@ class DeliveryWork:
     carried: Carried
     attempts: int
     lease: Lease
+    aside: bool = False
+    """It is slow, and not counted as in hand."""
 
 
 class ClaimedDelivery(ClaimedEvent):

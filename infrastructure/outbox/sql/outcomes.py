@@ -67,7 +67,8 @@ SELECT FROM {outbox_events} WHERE position = ANY ($1) ORDER BY position FOR UPDA
 """
 
 # Write how deliveries went. What is written once more, since the answer was lost, must not meet the next attempt,
-# which this relay may have claimed meanwhile: a failure counts only where it is one more. 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
+# which this relay may have claimed meanwhile: a failure counts only where it is one more.
+# 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
 SETTLE_DELIVERIES = """
 WITH outcome AS MATERIALIZED (
   SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[], $9::text[])

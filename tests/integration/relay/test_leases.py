@@ -156,10 +156,10 @@ async def test_what_another_relay_claims_while_a_sweep_waits_for_it_stays_with_i
         await until(lambda: a_sweep_waits(stage))
         fresh, line = Lease(), stage.line()
         await Store(None, stage.at(later)).register(line, fresh, LEASE_SECONDS, (1, "new", "1", "{}"))
-        await holder.execute(f"UPDATE {table} SET lease_relay = $1, lease_epoch = 1", fresh.relay)  # noqa: S608
+        await holder.execute(f"UPDATE {table} SET lease_relay = $1, lease_epoch = 1", fresh.relay)
         await holder.execute("COMMIT")
         assert await sweep == (0, 0)
-    row = await stage.witness.fetchrow(f"SELECT status, lease_relay, takeovers FROM {table}")  # noqa: S608
+    row = await stage.witness.fetchrow(f"SELECT status, lease_relay, takeovers FROM {table}")
     assert tuple(row) == ("leased", fresh.relay, 0)
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import pytest
 
+from infrastructure.errors import BadSetting, DatabaseUnreachable
+from infrastructure.outbox.receipts import current_run
 from infrastructure.relay import OutboxRelay, crew
+from infrastructure.relay import serving as serving_module
+from infrastructure.relay.in_hand import InHand
+from infrastructure.relay.line import Line
+from infrastructure.relay.store import Store
+from kernel import RetrySchedule
 from kernel.handlers import HandlerRegistration
+from tests.domain import Announced
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until
 
@@ -63,8 +73,6 @@ async def test_it_delivers_what_is_committed_while_it_runs(stage: Stage) -> None
 
 async def test_it_tries_again_when_the_time_has_come(stage: Stage) -> None:
     """R7: with no event and no poll to remind it."""
-    from kernel import RetrySchedule
-
     seen = Recorder().fail("a", times=2)
     h = handler("h", seen, retry=RetrySchedule((0.05,)))
     await stage.put("a")
@@ -77,8 +85,6 @@ async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
     """R1, R4."""
     wallets = [uuid4() for _ in range(4)]
     seen = Recorder().fail("0-3").fail("1-5")
-    from kernel import RetrySchedule
-
     h = handler("h", seen, retry=RetrySchedule((0.01,)))
     relays = [
         stage.relay(h, at=None, poll_interval_seconds=0.02, batch_size_max=5, concurrency=2) for _ in range(3)
@@ -280,12 +286,302 @@ async def _seen(recorder: Recorder, whats: set[str]) -> bool:
     return set(recorder.seen) >= whats
 
 
+async def test_handlers_that_hang_as_deliveries_delay_no_other_handler(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: however many, what is slow does not count as what the crew is busy with."""
+    monkeypatch.setattr(crew, "SLOW_SECONDS", STEP)
+    go, quick, hanging = asyncio.Event(), Recorder(), Recorder()
+
+    async def hang(event: Any) -> None:
+        await hanging(event)
+        await go.wait()
+
+    hanging.fail("a", times=3)
+    names = ["h1", "h2", "h3"]
+    slow = [handler(name, hang, retry=RetrySchedule((0.0,))) for name in names]
+    await stage.put("a", of=uuid4())
+    relay = stage.relay(
+        *slow,
+        handler("quick", quick, Announced),
+        at=None,
+        poll_interval_seconds=0.05,
+        concurrency=1,
+        batch_size_max=1,
+    )
+    async with serving(relay):
+        await until(lambda: _count(hanging, 6))
+        await stage.put("q", event_type="bank.announced")
+        await until(lambda: _seen(quick, {"q"}))
+        go.set()
+        await until(all_delivered(stage, 2))
+
+
+async def _count(recorder: Recorder, count: int) -> bool:
+    return len(recorder.seen) == count
+
+
+async def test_what_was_claimed_when_nobody_could_say_who_is_due_is_given_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, R12: the subscriptions have changed, and the database does not let them be read."""
+    seen, read = Recorder(), Store.subscriptions
+    refusals = [asyncpg.QueryCanceledError("canceling statement due to statement timeout")]
+
+    async def refuse(self: Store, line: Line) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await read(self, line)
+
+    monkeypatch.setattr(serving_module, "EXPONENTIAL", RetrySchedule((STEP,)))
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        await stage.put("a")
+        await until(all_delivered(stage, 1))
+        monkeypatch.setattr(Store, "subscriptions", refuse)
+        await stage.witness.execute("UPDATE outbox_subscriptions SET revision = revision + 1")
+        await stage.put("b")
+        await until(all_delivered(stage, 2))
+    assert seen.seen == ["a", "b"]
+    assert not refusals
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_what_was_given_back_without_an_answer_is_not_given_back_twice(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4, R12: this relay may have claimed it again meanwhile, so it moves on to the next epoch."""
+    seen, release = Recorder().fail("a", times=2), Store.release_deliveries
+    cuts = [1]
+
+    async def cut_off(self: Store, line: Line, *given: Any) -> None:
+        await release(self, line, *given)
+        if cuts:
+            cuts.pop()
+            await line.close()
+            raise DatabaseUnreachable("cut before the answer")
+
+    monkeypatch.setattr(Store, "release_deliveries", cut_off)
+    monkeypatch.setattr(serving_module, "EXPONENTIAL", RetrySchedule((STEP,)))
+    h = handler("h", seen, retry=RetrySchedule((STEP,)))
+    await stage.put("a", "b", of=uuid4())
+    async with serving(stage.relay(h, at=None, poll_interval_seconds=0.05)):
+        await until(all_delivered(stage, 2))
+        assert not cuts
+        assert await stage.witness.fetchval("SELECT epoch FROM outbox_relays") == 2
+    assert list(dict.fromkeys(seen.seen)) == ["a", "b"]
+
+
+async def test_a_lease_that_cannot_be_taken_anew_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: without a claim after the other meanwhile, which could only fail."""
+    claim, register, claims, refusals = Store.claim_events, Store.register, [0], [1, 1]
+
+    async def count(self: Store, *given: Any, **named: Any) -> Any:
+        claims[0] += bool(len(refusals) == 1)
+        return await claim(self, *given, **named)
+
+    async def refuse(self: Store, *given: Any) -> None:
+        if refusals and lost:
+            refusals.pop()
+            raise DatabaseUnreachable("not now")
+        await register(self, *given)
+
+    lost: list[int] = []
+    monkeypatch.setattr(Store, "claim_events", count)
+    monkeypatch.setattr(Store, "register", refuse)
+    monkeypatch.setattr(serving_module, "EXPONENTIAL", RetrySchedule((0.3,)))
+    seen = Recorder()
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        await stage.put("a")
+        await until(all_delivered(stage, 1))
+        lost.append(1)
+        await stage.witness.execute("DELETE FROM outbox_relays")
+        await stage.put("b")
+        await until(all_delivered(stage, 2))
+    assert not refusals
+    assert claims[0] <= 3
+
+
+async def test_time_limits_hold_while_a_relay_stops(stage: Stage) -> None:
+    """R8, R11: a long grace period is not for those who hang."""
+    begun = asyncio.Event()
+
+    async def hang(event: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", hang, timeout_seconds=0.3), at=None, grace_seconds=3600)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    async with asyncio.timeout(LONG):
+        await task
+    assert (await stage.delivery("a", "h"))["attempts"] == 1
+
+
+async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage) -> None:
+    """R11: not only when the last one has ended, before which the process may be killed."""
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    begun: list[str] = []
+
+    async def act(event: Any) -> None:
+        begun.append(event.what)
+        await gates[event.what].wait()
+
+    await stage.put("a")
+    await stage.put("b")
+    relay = stage.relay(handler("h", act), at=None, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await until(lambda: _begun(begun, 2))
+    relay.stop()
+    await until(lambda: _stops_claiming(relay))
+    gates["a"].set()
+    await until(lambda: _has(stage, "delivered", 1))
+    assert not task.done()
+    gates["b"].set()
+    await task
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
+async def _begun(begun: list[str], count: int) -> bool:
+    return len(begun) == count
+
+
+async def test_a_second_cancellation_leaves_nobody_to_renew_the_lease(stage: Stage) -> None:
+    """R3, R11: a keeper that went on would end its process when the loop has ended."""
+    h, _, begun, _ = at_the_gate()
+    await stage.put("a")
+    relay = stage.relay(h, at=None, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    task.cancel()
+    await until(lambda: _stops_claiming(relay))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await until(_no_keeper_lives)
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def _no_keeper_lives() -> bool:
+    return all(thread.name != "outbox-lease-keeper" for thread in threading.enumerate())
+
+
+async def test_cancelling_it_before_its_first_step_ends_it_without_an_error(stage: Stage) -> None:
+    """R11."""
+    task = asyncio.create_task(stage.relay(handler("h", Recorder()), at=None).run())
+    task.cancel()
+    await task
+    assert not task.cancelled()
+
+
+async def test_it_serves_again_after_it_was_told_to_stop(stage: Stage) -> None:
+    """R11."""
+    relay = stage.relay(handler("h", Recorder()), at=None, poll_interval_seconds=0.05)
+    for n in range(2):
+        await stage.put(f"e{n}")
+        async with serving(relay):
+            await until(all_delivered(stage, n + 1))
+
+
+async def test_a_start_that_fails_leaves_no_lease(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14: or it would count as a live relay for a while."""
+
+    async def refuse(*_: object) -> None:
+        raise DatabaseUnreachable("gone again")
+
+    monkeypatch.setattr(Store, "subscribe", refuse)
+    with pytest.raises(DatabaseUnreachable):
+        await stage.relay(handler("h", Recorder()), at=None).run()
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_a_bad_url_to_listen_at_is_one_sentence_and_leaves_nothing_running(stage: Stage) -> None:
+    """R14, R15."""
+    relay = stage.relay(handler("h", Recorder()), at=None, listen_url="mysql://here")
+    with pytest.raises(BadSetting, match="mysql"):
+        await relay.run()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("outbox-")]
+
+
+@pytest.mark.parametrize("once", [False, True])
+async def test_an_error_that_nobody_foresaw_ends_the_relay_loudly(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    """R12: rather than to hold an aggregate for ever; its work is released."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(InHand, "note", fail)
+    await stage.put("a", of=uuid4())
+    relay = stage.relay(handler("h", Recorder().fail("a")), at=None, poll_interval_seconds=0.05)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        async with asyncio.timeout(LONG):
+            await (relay.run_until_idle() if once else relay.run())
+    assert await stage.events() == {"a": "pending"}
+
+
+async def test_nothing_more_begins_under_a_lease_that_is_lost(stage: Stage) -> None:
+    """R3: what has no receipt would happen beside what the next holder does."""
+    epochs: dict[str, list[int]] = {}
+    begun = asyncio.Event()
+
+    async def act(event: Any) -> None:
+        run = current_run()
+        assert run is not None
+        epochs.setdefault(event.what, []).append(run.epoch)
+        begun.set()
+        if event.what == "a" and run.epoch == 1:
+            await asyncio.Event().wait()
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", act), at=None, concurrency=1, poll_interval_seconds=0.05)
+    async with serving(relay):
+        await begun.wait()
+        await stage.put("b")
+        await until(lambda: _has(stage, "leased", 2))
+        await stage.witness.execute("DELETE FROM outbox_relays")
+        await stage.put("c")
+        await until(all_delivered(stage, 3))
+    assert (epochs["a"], epochs["b"]) == ([1, 2], [2])
+
+
+async def test_a_lease_that_is_lost_while_a_suspect_waits_its_turn_is_replaced(stage: Stage) -> None:
+    """R3, R7b: though the relay claims nothing else until all in hand has ended."""
+    h, go, begun, seen = at_the_gate()
+    suspect = Recorder().fail("s")
+    await stage.put("s", event_type="bank.announced")
+    listed = handler("listed", suspect, Announced, retry=RetrySchedule((3600,)))
+    await stage.drain(listed)
+    await stage.put("a")
+    relay = stage.relay(h, listed, at=None, poll_interval_seconds=0.05, lease_seconds=0.6)
+    async with serving(relay):
+        await begun.wait()
+        await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2, available_at = now()")
+        await until(lambda: _waits_for_its_suspect(relay))
+        await stage.witness.execute("DELETE FROM outbox_relays")
+        await until(lambda: _again(seen))
+        go.set()
+        await until(all_delivered(stage, 2))
+    assert await stage.witness.fetchval("SELECT sum(retry_count) FROM outbox_events WHERE position = 2") == 0
+
+
+async def _again(seen: list[str]) -> bool:
+    return len(seen) == 2
+
+
+async def _waits_for_its_suspect(relay: OutboxRelay) -> bool:
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    return work is not None and work.claimer.suspects and work.claiming.locked()
+
+
 async def test_what_a_claim_took_whose_answer_was_lost_is_claimed_anew(stage: Stage) -> None:
     """R12: the server commits it, nobody hears of it, and its relay lives on, under a new epoch."""
     h, go, begun, seen = at_the_gate()
     quick = Recorder()
-    from tests.domain import Announced
-
     wallet = uuid4()
     await stage.put("a", of=wallet)
     relay = stage.relay(
