@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.util import greenlet_spawn
 
-from infrastructure.errors import InfrastructureError
+from infrastructure.errors import DatabaseUnreachable, InfrastructureError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -23,10 +25,25 @@ TROUBLE = (
 """All that a database which is gone, or refuses, may raise."""
 
 
+# The driver's own deadline ends with the login; what the engine asks after it has none.
+CONNECT_SECONDS_MAX = 10.0
+
+
 async def connect(engine: Engine) -> asyncpg.Connection:
-    """Open one; who opens it closes it."""
-    # By a pool of its own, since an engine's pool belongs to the event loop that used it first.
-    fairy: Any = await greenlet_spawn(engine.pool.recreate().connect)
+    """Open one, or say in a sentence why not; who opens it closes it."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS_MAX):
+            # By a pool of its own, since an engine's pool belongs to the event loop that used it first.
+            fairy: Any = await greenlet_spawn(engine.pool.recreate().connect)
+    except InfrastructureError:
+        raise
+    except TimeoutError as error:
+        raise DatabaseUnreachable(
+            f"the database took the connection and said nothing for {CONNECT_SECONDS_MAX:g} s: "
+            "look at its load, and at what stands between"
+        ) from error
+    except (*TROUBLE, SQLAlchemyError) as error:
+        raise DatabaseUnreachable(f"the connection broke while it was made: {error}") from error
     connection: asyncpg.Connection = fairy.driver_connection
     fairy.detach()
     return connection

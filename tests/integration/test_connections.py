@@ -1,0 +1,55 @@
+"""A connection outside every pool has a deadline, and one sentence for whatever goes wrong (R12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from infrastructure import connections
+from infrastructure.connections import connect
+from infrastructure.database import create_engine
+from infrastructure.errors import DatabaseUnreachable
+
+# A server that lets everybody in, and is ready for queries that it never answers.
+WELCOME = b"R\x00\x00\x00\x08\x00\x00\x00\x00" + b"S\x00\x00\x00\x19server_version\x0015.0\x00"
+READY = b"Z\x00\x00\x00\x05I"
+
+
+@asynccontextmanager
+async def server(*, cuts: bool) -> AsyncIterator[int]:
+    """A server that goes silent, or away, at the first query."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)  # who it is
+        writer.write(WELCOME + READY)
+        try:
+            while await reader.read(1000) and not cuts:
+                pass
+        finally:
+            writer.transport.abort()
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.create_task(welcome(reader, writer)))
+
+    listening = await asyncio.start_server(take, "127.0.0.1", 0)
+    yield listening.sockets[0].getsockname()[1]
+    listening.close()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+async def test_a_server_that_goes_silent_while_it_is_greeted_is_one_sentence(
+    cuts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECT_SECONDS_MAX", 0.3)
+    async with server(cuts=cuts) as port:
+        engine = create_engine(f"postgresql://nobody@127.0.0.1:{port}/nothing?sslmode=disable")
+        async with asyncio.timeout(4):
+            with pytest.raises(DatabaseUnreachable):
+                await connect(engine.sync_engine)
