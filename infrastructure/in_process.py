@@ -51,7 +51,12 @@ class InProcessEventDispatcher:
             with running(None), handling(delivery):
                 async with asyncio.timeout(registration.timeout_seconds), scope(self._container) as inner:
                     await inner[handler].handle(event)
-        except Exception:  # noqa: BLE001 - the one place that only logs: these events may be lost
+        except (
+            BaseException
+        ):  # a handler may raise anything; the one place that only logs: these events may be lost
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # whoever dispatches is cancelled
             self.failed += 1
             _log.exception(
                 "handler failed; this dispatcher does not retry",

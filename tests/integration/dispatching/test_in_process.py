@@ -97,6 +97,59 @@ async def test_a_failing_handler_is_logged_and_counted_and_harms_no_other(
         assert [record.__dict__["handler"] for record in caplog.records] == ["fails"]
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), SystemExit(3)])
+async def test_whatever_a_handler_raises_harms_no_other(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """K6: not whoever dispatches, either."""
+    with isolated_definitions():
+        begun, heard = asyncio.Event(), []
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="fails")
+        class Fails:
+            async def handle(self, event: Rang) -> None:
+                begun.set()
+                raise error
+
+        @handles(Rang, name="works")
+        class Works:
+            async def handle(self, event: Rang) -> None:
+                await begun.wait()
+                await asyncio.sleep(0)
+                heard.append(event)
+
+        dispatcher = InProcessEventDispatcher(Container())
+        await dispatcher.dispatch([Rang()])
+        assert (dispatcher.handled, dispatcher.failed, len(heard)) == (1, 1, 1)
+
+
+async def test_who_cancels_the_dispatch_cancels_its_handlers() -> None:
+    """K6: that is no failure of theirs."""
+    with isolated_definitions():
+        begun = asyncio.Event()
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="waits")
+        class Waits:
+            async def handle(self, event: Rang) -> None:
+                begun.set()
+                await asyncio.Event().wait()
+
+        dispatcher = InProcessEventDispatcher(Container())
+        task = asyncio.create_task(dispatcher.dispatch([Rang()]))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert (task.cancelled(), dispatcher.failed) == (True, 0)
+
+
 async def test_an_event_that_nobody_handles_is_ignored() -> None:
     await InProcessEventDispatcher(Container()).dispatch([ProfileCreated(uuid4(), uuid4())][:0])
     with isolated_definitions():
