@@ -60,9 +60,12 @@ class Bell:
 
     async def _tell_all(self) -> None:
         try:
+            # Once more, since it may have been rung while it hung up.
             while await self._is_rung():
-                await self._tell()
-                await asyncio.sleep(BURST_SECONDS)
+                while await self._is_rung():
+                    await self._tell()
+                    await asyncio.sleep(BURST_SECONDS)
+                await self._close()
         finally:
             await self._say_farewell()
 
@@ -85,15 +88,15 @@ class Bell:
         except TROUBLE as error:
             self._hang_up()
             _log.info("relays are not told of a commit and find it at their next poll: %s", error)
-        except BaseException:
-            self._rung.set()  # cancelled in the middle: the farewell says it
+        except BaseException:  # cancelled in the middle: the farewell says it
+            self._rung.set()
             self._hang_up()
             raise
 
     async def _notify(self) -> None:
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(self.engine)
-        await self._connection.execute(f"NOTIFY {self.channel}", timeout=ANSWER_SECONDS_MAX)
+        await self._connection.execute(f'NOTIFY "{self.channel}"', timeout=ANSWER_SECONDS_MAX)
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
@@ -104,6 +107,9 @@ class Bell:
         """Tell what is untold, as when a program ends with its last commit, and hang up."""
         if self._rung.is_set() and not self._silent:
             await self._tell()
+        await self._close()
+
+    async def _close(self) -> None:
         if self._connection is not None:
             try:
                 await self._connection.close(timeout=ANSWER_SECONDS_MAX)

@@ -59,7 +59,8 @@ class Listener:
         try:
             gone = asyncio.Event()
             connection.add_termination_listener(lambda _: gone.set())
-            await connection.add_listener(self._channel, self._hear)
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                await connection.add_listener(self._channel, self._hear)
             while True:
                 await self._prove(connection)
                 if not self.hears:
@@ -74,7 +75,7 @@ class Listener:
         self._answered.clear()
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await connection.execute(f"NOTIFY {self._channel}, '{self._me}'")
+                await connection.execute(f"NOTIFY \"{self._channel}\", '{self._me}'")
                 await self._answered.wait()
         except TimeoutError:
             raise Deaf(

@@ -9,14 +9,18 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import Engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from contexts.profiles.events import ProfileCreated
+from infrastructure.connections import connect
 from infrastructure.database import create_engine, session_factory
+from infrastructure.outbox import wake_up
 from infrastructure.outbox.migrator import migrate
+from infrastructure.outbox.wake_up import wake_relays
 from infrastructure.relay.listening import Listener
 from infrastructure.settings import Settings
+from tests.waiting import until
 
 CHANNEL = "outbox_channel"
 Sessions = async_sessionmaker[AsyncSession]
@@ -112,6 +116,69 @@ async def test_a_burst_is_told_together_and_its_last_commit_is_not_missed(
     assert len(heard_at_rows) < 100
 
 
+async def test_what_rings_while_the_bell_hangs_up_is_told(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: after a quiet while it lets its connection go, and a commit may come just then."""
+    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 0.0)
+    closes, hangs_up, go = asyncpg.Connection.close, asyncio.Event(), asyncio.Event()
+
+    async def close(self: asyncpg.Connection, **options: float) -> None:
+        hangs_up.set()
+        await go.wait()
+        await closes(self, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "close", close)
+    wake_relays(engine.sync_engine, CHANNEL)
+    await ear.next()
+    await hangs_up.wait()
+    wake_relays(engine.sync_engine, CHANNEL)
+    go.set()
+    await ear.next()
+
+
+async def test_a_bell_that_is_cancelled_while_it_tells_says_it_as_its_last_word(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10."""
+    tells, go = asyncio.Event(), asyncio.Event()
+    opens = connect
+
+    async def connect_slowly(engine: Engine) -> asyncpg.Connection:
+        if not tells.is_set():
+            tells.set()
+            await go.wait()
+        return await opens(engine)
+
+    monkeypatch.setattr(wake_up, "connect", connect_slowly)
+    wake_relays(engine.sync_engine, CHANNEL)
+    await tells.wait()
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-wake-up"]
+    task.cancel()
+    await asyncio.wait([task])
+    await ear.next()
+
+
+async def test_a_database_that_cannot_be_told_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R10, R12: and no error to whoever committed."""
+    engine = create_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    with caplog.at_level(logging.INFO, logger="outbox.wake_up"):
+        wake_relays(engine.sync_engine, CHANNEL)
+        await until(lambda: _is_said(caplog))
+    await engine.dispose()
+
+
+async def _is_said(caplog: pytest.LogCaptureFixture) -> bool:
+    return "find it at their next poll" in caplog.text
+
+
+def test_without_a_loop_nobody_is_rung() -> None:
+    """R10: a relay finds it at its next poll."""
+    wake_relays(create_engine("postgresql://nobody@127.0.0.1:1/nothing").sync_engine, CHANNEL)
+
+
 async def test_a_commit_survives_that_nobody_can_be_told(
     engine: AsyncEngine, connection: asyncpg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,6 +257,18 @@ async def test_a_listener_that_has_proven_itself_looks_at_once_and_then_hears(
     assert ear.hears
     await say(connection, "")
     await hears(heard)
+
+
+async def test_a_channel_with_capitals_is_heard(engine: AsyncEngine, connection: asyncpg.Connection) -> None:
+    """R10, R15: as it is written, both ways."""
+    channel, ear, heard = "Outbox_Channel", Ear(), asyncio.Queue[None]()
+    await connection.add_listener(channel, ear.hear)
+    wake_relays(engine.sync_engine, channel)
+    assert await ear.next() == ""
+    task = asyncio.create_task(Listener(engine, channel, lambda _: heard.put_nowait(None)).run())
+    await hears(heard)
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def test_a_listener_whose_connection_is_cut_listens_again_and_looks_for_what_it_missed(
