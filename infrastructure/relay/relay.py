@@ -18,11 +18,12 @@ from infrastructure.relay.keeping import LeaseKeeper
 from infrastructure.relay.ledger import Counts, Ledger
 from infrastructure.relay.line import Line
 from infrastructure.relay.listening import Listener
+from infrastructure.relay.renaming import Renaming
 from infrastructure.relay.retention import Retention
 from infrastructure.relay.roster import Roster, carry, check_buildable
 from infrastructure.relay.serving import Serving
 from infrastructure.relay.settings import RelaySettings
-from infrastructure.relay.store import Store
+from infrastructure.relay.store import Store, former_names
 from infrastructure.relay.tenure import Tenure
 from infrastructure.relay.upkeep import Upkeep
 from kernel.handlers import HandlerRegistration, registered_handlers
@@ -127,6 +128,8 @@ class OutboxRelay:
         try:
             await work.register()
             await self._store.subscribe(self._lines["control"], work.roster.carried.values())
+            self._renaming = Renaming(self._store, *former_names(work.roster.carried.values()))
+            await self._renaming.move_receipts(self._lines["control"])
             work.roster.subscribe(*await self._store.subscriptions(self._lines["control"]))
         except BaseException:  # cancelled, too: nobody lives under a lease that leads to nothing
             await work.end()
@@ -179,7 +182,7 @@ class OutboxRelay:
         return Upkeep(
             self._store,
             self._lines["control"],
-            work.roster,
+            self._renaming,
             work.claimer,
             Retention(self._store, settings.cleanup_days),
             min(settings.poll_interval_seconds, settings.lease_seconds / 3),

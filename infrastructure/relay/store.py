@@ -237,31 +237,34 @@ class Store:
         rows = [(each.name, "handler", json.dumps(each.patterns), each.ordered) for each in every]
         # In one transaction: whoever claims meanwhile must not find both of a handler's names due.
         step: Step = (self._sql(subscriptions.SUBSCRIBE), (*_columns(rows, 4), self.now))
-        await line.transact([step, *self._renaming(every)])
+        names, former = former_names(every)
+        await line.transact([step, *(self._renaming(names, former) if names else [])])
 
-    async def rename(self, line: Line, carried: Iterable[Carried]) -> None:
-        """Move deliveries and receipts from former names; again and again, as long as old relays may run."""
-        if steps := self._renaming(carried):
-            await line.transact(steps)
+    async def rename_deliveries(self, line: Line, names: Sequence[str], former: Sequence[str]) -> None:
+        """Move deliveries from former names."""
+        await line.transact(self._renaming(names, former))
 
-    def _renaming(self, carried: Iterable[Carried]) -> list[Step]:
-        renamed = [
-            (each.name, each.registration.renamed_from)
-            for each in carried
-            if each.registration.renamed_from is not None
-        ]
-        if not renamed:
-            return []
-        names, former = _columns(renamed, 2)
+    def _renaming(self, names: Sequence[str], former: Sequence[str]) -> list[Step]:
         return [
             (self._sql(subscriptions.RETIRE), (former, self.now)),
             (self._sql(subscriptions.RENAME_DELIVERIES), (names, former)),
-            (self._sql(subscriptions.RENAME_RECEIPTS), (names, former)),
-            (self._sql(subscriptions.DROP_FORMER_RECEIPTS), (names, former)),
             (self._sql(subscriptions.DROP_FORMER_DELIVERIES), (names, former)),
             (self._sql(outcomes.LOCK_EVENTS), lambda rows: (_positions(rows[-1]),)),
             (self._sql(outcomes.CLOSE_EVENTS), lambda rows: (_positions(rows[-2]), self.now)),
         ]
+
+    async def former_at_work(self, line: Line, former: Sequence[str]) -> bool:
+        """Whether relays of older code may have written under former names since they were moved."""
+        [row] = await line.fetch(self._sql(subscriptions.FORMER_AT_WORK), former)
+        return bool(row["found"])
+
+    async def rename_receipts(
+        self, line: Line, names: Sequence[str], former: Sequence[str], *, after: UUID, limit: int
+    ) -> UUID | None:
+        """Move a window of receipts from former names; return where the next begins, None at the end."""
+        [row] = await line.fetch(self._sql(subscriptions.RENAME_RECEIPTS), names, former, after, limit)
+        last: UUID | None = row["last"]
+        return last
 
     async def subscriptions(self, line: Line) -> tuple[list[Subscription], int]:
         """Return all subscriptions and their revision."""
@@ -278,6 +281,13 @@ class Store:
             for row in rows
         ]
         return found, rows[0]["revision"] if rows else 0
+
+
+def former_names(carried: Iterable[Carried]) -> tuple[list[str], list[str]]:
+    """Return the names of those that were renamed, and what they were renamed from."""
+    names = {each.name: each.registration.renamed_from for each in carried}
+    renamed = [(name, former) for name, former in names.items() if former is not None]
+    return [name for name, _ in renamed], [former for _, former in renamed]
 
 
 def _position(row: ClaimedEvent) -> int:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from infrastructure.relay.claiming import Claimer
     from infrastructure.relay.line import Line
+    from infrastructure.relay.renaming import Renaming
     from infrastructure.relay.retention import Retention
-    from infrastructure.relay.roster import Roster
     from infrastructure.relay.store import Store
 
 _log = logging.getLogger("outbox.relay")
@@ -31,7 +31,7 @@ class Upkeep:
 
     store: Store
     line: Line
-    roster: Roster
+    renaming: Renaming
     claimer: Claimer
     retention: Retention
     pause_seconds: float
@@ -41,12 +41,12 @@ class Upkeep:
 
     async def step(self) -> None:
         """Do all of it once, and rest."""
-        await self.store.rename(self.line, self.roster.carried.values())
         now = time.monotonic()
         # The sweep reads all that is open, so it has its reason: a lease has run out, or a while has passed.
         if now >= self._sweep_at or await self.store.any_expired(self.line):
             self._sweep_at = now + SWEEP_SECONDS
             await self.take_over()
+        await self.renaming.step(self.line)
         self._watch_oldest(await self.claimer.raise_front(self.line))
         await self.retention.step(self.line)
         await asyncio.sleep(self.pause_seconds)

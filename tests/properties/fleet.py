@@ -224,7 +224,7 @@ class Ship(OutboxRelay):
 
     async def maintain(self) -> None:
         line = self._lines["control"]
-        await self._store.rename(line, self.at_work.roster.carried.values())
+        await self._renaming.step(line)
         await self._upkeep(self.at_work).take_over()
         await self.at_work.claimer.raise_front(line)
 

@@ -19,7 +19,8 @@ WHERE NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NUL
    OR (present.kind, present.ordered) <> (excluded.kind, excluded.ordered)
 """
 
-# Move what a handler had under its former name, except what runs there now: its relay is to settle it.
+# Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads
+# all deliveries, so it has its reason: a start, or relays of older code at work.
 # 1 names, 2 former names.
 RENAME_DELIVERIES = """
 UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
@@ -37,20 +38,36 @@ WHERE handler = renamed.former AND status IN ('waiting', 'dead') AND EXISTS (
 RETURNING position
 """
 
+# Move the receipts of one window, so that it costs what it looks at and not what there is: until they are moved,
+# those under the former name hold all the same, since a receipt is written under both. Those beside one under the
+# new name are dropped once no relay is left that could have needed them: a replay takes back those of the new name
+# only. The answer is where the next window begins. 1 names, 2 former names, 3 after event id, 4 receipts to look at.
 RENAME_RECEIPTS = """
-UPDATE {outbox_receipts} AS receipt SET handler = renamed.name
-FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
-WHERE handler = renamed.former AND NOT EXISTS (
-  SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = renamed.name)
+WITH renamed AS MATERIALIZED (
+  SELECT name, former FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
+), edge AS MATERIALIZED (
+  SELECT event_id FROM {outbox_receipts} WHERE event_id > $3 ORDER BY event_id, handler OFFSET $4 - 1 LIMIT 1
+), found AS MATERIALIZED (
+  SELECT event_id, former, name, EXISTS (
+    SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = name) AS twice
+  FROM {outbox_receipts} AS receipt JOIN renamed ON handler = former
+  WHERE event_id > $3
+    AND event_id <= coalesce((SELECT event_id FROM edge), 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+), moved AS (
+  UPDATE {outbox_receipts} AS receipt SET handler = name FROM found
+  WHERE receipt.event_id = found.event_id AND receipt.handler = former AND NOT twice
+), dropped AS (
+  DELETE FROM {outbox_receipts} AS receipt USING found
+  WHERE receipt.event_id = found.event_id AND receipt.handler = former AND twice
+    AND NOT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ? former)
+)
+SELECT (SELECT event_id FROM edge) AS last
 """
 
-# Drop the receipts under the former name beside those under the new one, once no relay is left that could have
-# needed them: a replay takes back those of the new name only. 1 names, 2 former names.
-DROP_FORMER_RECEIPTS = """
-DELETE FROM {outbox_receipts} AS receipt USING unnest($1::text[], $2::text[]) AS renamed (name, former)
-WHERE handler = renamed.former AND NOT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ? renamed.former)
-  AND EXISTS (
-    SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = renamed.name)
+# Ask whether relays of older code are at work, or were, since the names were moved. 1 former names.
+FORMER_AT_WORK = """
+SELECT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ?| $1::text[])
+    OR EXISTS (SELECT FROM {outbox_subscriptions} WHERE name = ANY ($1) AND retired_at IS NULL) AS found
 """
 
 # The former name is due no longer. 1 former names, 2 now.

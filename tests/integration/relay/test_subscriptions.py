@@ -8,6 +8,8 @@ from uuid import uuid4
 
 import pytest
 
+from infrastructure.relay import renaming
+from infrastructure.relay.store import Store
 from kernel.catalogue import isolated_definitions
 from tests.domain import Announced, Noted
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
@@ -288,6 +290,36 @@ async def test_what_both_names_have_is_left_to_the_new_one(stage: Stage) -> None
     assert seen.seen == ["a"]
     assert await stage.events() == {"a": "delivered"}
     assert await stage.deliveries() == {("a", "now"): "done"}
+
+
+async def test_a_name_that_changed_long_ago_costs_a_window_of_receipts_and_no_delivery(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, R13: and all of them are moved, one window after the other."""
+    moves, move = [0], Store.rename_deliveries
+    monkeypatch.setattr(renaming, "WINDOW_ROWS", 2)
+
+    async def count(self: Store, *given: Any) -> None:
+        moves[0] += 1
+        await move(self, *given)
+
+    monkeypatch.setattr(Store, "rename_deliveries", count)
+    await stage.put("a", "b", "c", "d", "e")
+    await stage.witness.execute(
+        "INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'former' FROM outbox_events"
+    )
+    relay = stage.relay(handler("now", Recorder(), renamed_from="former"))
+    await relay._start()  # noqa: SLF001 - what it does every poll interval
+    names = relay._renaming  # noqa: SLF001 - as above
+    for _ in range(3):
+        await names.step(stage.line())
+    assert {name for _, name, _ in await stage.receipts()} == {"now"}
+    assert moves == [1]
+    await change(stage, "now", "name = 'former', retired_at = NULL")
+    await names.step(stage.line())
+    await names.step(stage.line())
+    await names.step(stage.line())
+    assert moves == [3]
 
 
 async def test_a_receipt_under_the_former_name_goes_when_no_relay_has_that_name(stage: Stage) -> None:
