@@ -99,7 +99,7 @@ class Delivering:
             async with self.claiming:
                 claimed = await self.claim()
         except TROUBLE:
-            if not self.lines["claim"].is_open:
+            if self.lines["claim"].unanswered:
                 # The server may have claimed for us what we shall never hear of: only a new epoch finds it.
                 self.tenure.lose()
             raise
@@ -180,7 +180,7 @@ class Delivering:
         try:
             await self.ledger.write(line, self.tenure.lease)
         except TROUBLE:
-            if self.ledger.releasing and not line.is_open:
+            if self.ledger.releasing and line.unanswered:
                 # What was given back may be claimed by us again when we come to say it once more.
                 self.tenure.lose()
             raise

@@ -39,11 +39,8 @@ class Line:
         self._deadline_seconds = deadline_seconds
         self._connection: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the last call was answered."""
-        return self._connection is not None and not self._connection.is_closed()
+        self.unanswered = False
+        """Whether the last call may have had an effect that nobody heard of."""
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
@@ -86,6 +83,7 @@ class Line:
     @asynccontextmanager
     async def _ready(self) -> AsyncIterator[asyncpg.Connection]:
         """Lend the connection; one that has failed in any way but an answer of the server is never used again."""
+        self.unanswered = False
         connection = self._connection
         if connection is None or connection.is_closed():
             connection = self._connection = await connect(self._engine.sync_engine)
@@ -98,11 +96,14 @@ class Line:
         except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             self._drop()
             raise self._told(error) from error
-        except BaseException:
-            self._drop()  # cancelled in the middle of a call
+        except (
+            BaseException
+        ):  # cancelled in the middle of a call: what comes now would be taken for the next answer
+            self._drop()
             raise
 
     def _drop(self) -> None:
+        self.unanswered = True
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
