@@ -1,0 +1,245 @@
+"""Beginning and ending: what is in hand is finished or given back, and no lease is left (R8, R11, R14)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from infrastructure.errors import BadSetting, DatabaseUnreachable
+from infrastructure.relay import crew
+from infrastructure.relay.store import Store
+from tests.relaying import Recorder, Stage, handler
+from tests.serving import (
+    LONG,
+    RELAYS,
+    all_delivered,
+    at_the_gate,
+    has_begun,
+    has_events,
+    no_keeper_lives,
+    serving,
+    stops_claiming,
+)
+from tests.waiting import until
+
+
+async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
+    """R11."""
+    h, go, begun, _ = at_the_gate()
+    await stage.put("a")
+    relay = stage.relay(h, at=None)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await until(lambda: stops_claiming(relay))
+    go.set()
+    await task
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_stopping_releases_the_rest_at_once(stage: Stage) -> None:
+    """R11: while a handler still uses its grace period; nothing is charged, and no takeover is counted."""
+    h, go, begun, seen = at_the_gate()
+    await stage.put("a")
+    for n in range(3):
+        await stage.put(f"b{n}", of=uuid4())
+    relay = stage.relay(h, at=None, concurrency=1, batch_size_max=10, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    await until(lambda: has_events(stage, "leased", 2))
+    relay.stop()
+    await until(lambda: has_events(stage, "pending", 3))
+    assert not task.done()
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert sorted(other.seen) == ["b0", "b1", "b2"]
+    go.set()
+    await task
+    assert seen == ["a"]
+    assert set((await stage.events()).values()) == {"delivered"}
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_a_handler_that_outlasts_the_grace_period_is_ended_and_given_back(stage: Stage) -> None:
+    """R11: uncharged."""
+    h, _, begun, seen = at_the_gate()
+    wallet = uuid4()
+    await stage.put("a", "b", of=wallet)
+    relay = stage.relay(h, at=None, grace_seconds=0.05)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await task
+    assert seen == ["a"]
+    assert "leased" not in (await stage.events()).values()
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["a", "b"]
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_cancelling_it_releases_its_work_and_ends_without_an_error(stage: Stage) -> None:
+    """R11: as an API's lifespan does."""
+    h, _, begun, _ = at_the_gate()
+    await stage.put("a", "b", of=uuid4())
+    task = asyncio.create_task(stage.relay(h, at=None, grace_seconds=0.05).run())
+    await begun.wait()
+    task.cancel()
+    await task
+    assert not task.cancelled()
+    assert "leased" not in (await stage.events()).values()
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_cancelling_it_before_it_has_begun_ends_it_too(stage: Stage) -> None:
+    """R11."""
+    task = asyncio.create_task(stage.relay(handler("h", Recorder()), at=None).run())
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_it_can_run_again_after_it_was_stopped(stage: Stage) -> None:
+    """R11."""
+    seen = Recorder()
+    relay = stage.relay(handler("h", seen))
+    await stage.put("a")
+    await relay.run_until_idle()
+    await stage.put("b")
+    await relay.run_until_idle()
+    assert seen.seen == ["a", "b"]
+
+
+async def test_time_limits_hold_while_a_relay_stops(stage: Stage) -> None:
+    """R8, R11: a long grace period is not for those who hang."""
+    begun = asyncio.Event()
+
+    async def hang(event: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", hang, timeout_seconds=0.3), at=None, grace_seconds=3600)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    async with asyncio.timeout(LONG):
+        await task
+    assert (await stage.delivery("a", "h"))["attempts"] == 1
+
+
+async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage) -> None:
+    """R11: not only when the last one has ended, before which the process may be killed."""
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    begun: list[str] = []
+
+    async def act(event: Any) -> None:
+        begun.append(event.what)
+        await gates[event.what].wait()
+
+    await stage.put("a")
+    await stage.put("b")
+    relay = stage.relay(handler("h", act), at=None, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await until(lambda: has_begun(begun, 2))
+    relay.stop()
+    await until(lambda: stops_claiming(relay))
+    gates["a"].set()
+    await until(lambda: has_events(stage, "delivered", 1))
+    assert not task.done()
+    gates["b"].set()
+    await task
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
+async def test_a_second_cancellation_leaves_nobody_to_renew_the_lease(stage: Stage) -> None:
+    """R3, R11: a keeper that went on would end its process when the loop has ended."""
+    h, _, begun, _ = at_the_gate()
+    await stage.put("a")
+    relay = stage.relay(h, at=None, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    task.cancel()
+    await until(lambda: stops_claiming(relay))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await until(no_keeper_lives)
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_cancelling_it_before_its_first_step_ends_it_without_an_error(stage: Stage) -> None:
+    """R11."""
+    task = asyncio.create_task(stage.relay(handler("h", Recorder()), at=None).run())
+    task.cancel()
+    await task
+    assert not task.cancelled()
+
+
+async def test_it_serves_again_after_it_was_told_to_stop(stage: Stage) -> None:
+    """R11."""
+    relay = stage.relay(handler("h", Recorder()), at=None, poll_interval_seconds=0.05)
+    for n in range(2):
+        await stage.put(f"e{n}")
+        async with serving(relay):
+            await until(all_delivered(stage, n + 1))
+
+
+async def test_a_start_that_fails_leaves_no_lease(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R14: or it would count as a live relay for a while."""
+
+    async def refuse(*_: object) -> None:
+        raise DatabaseUnreachable("gone again")
+
+    monkeypatch.setattr(Store, "subscribe", refuse)
+    with pytest.raises(DatabaseUnreachable):
+        await stage.relay(handler("h", Recorder()), at=None).run()
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_a_bad_url_to_listen_at_is_one_sentence_and_leaves_nothing_running(stage: Stage) -> None:
+    """R14, R15."""
+    relay = stage.relay(handler("h", Recorder()), at=None, listen_url="mysql://here")
+    with pytest.raises(BadSetting, match="mysql"):
+        await relay.run()
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("outbox-")]
+
+
+async def test_what_a_deaf_handler_holds_is_released_when_its_relay_stops(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: at once, uncharged; it may not commit any more."""
+    monkeypatch.setattr(crew, "GRACE_SECONDS", 0.05)
+    go, begun = asyncio.Event(), asyncio.Event()
+    refused: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+
+    async def deaf(event: Any) -> None:
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        try:
+            await stage.enter("too late")
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            refused.set_result(error)
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", deaf), at=None, grace_seconds=0.05)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    await task
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["a"]
+    go.set()
+    assert type(await refused).__name__ == "RunOver"
+    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0

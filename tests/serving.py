@@ -1,0 +1,109 @@
+"""A relay that serves while a test looks on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from infrastructure.relay import OutboxRelay
+from kernel.handlers import HandlerRegistration
+from tests.relaying import Recorder, Stage, handler
+
+LONG = 10.0
+STEP = 0.01
+RELAYS = "SELECT count(*) FROM outbox_relays"
+
+
+@asynccontextmanager
+async def serving(relay: OutboxRelay) -> AsyncIterator[asyncio.Task[None]]:
+    """Run it in the background, and stop it at the end."""
+    task = asyncio.create_task(relay.run())
+    try:
+        yield task
+    finally:
+        relay.stop()
+        await task
+
+
+def all_delivered(stage: Stage, count: int) -> Callable[[], Awaitable[bool]]:
+    async def holds() -> bool:
+        statuses = list((await stage.events()).values())
+        return statuses == ["delivered"] * count
+
+    return holds
+
+
+def at_the_gate() -> tuple[HandlerRegistration, asyncio.Event, asyncio.Event, list[str]]:
+    """A handler that waits for leave; the leave; that it has begun; what it has begun with."""
+    go, begun, seen = asyncio.Event(), asyncio.Event(), []
+
+    async def act(event: Any) -> None:
+        seen.append(event.what)
+        begun.set()
+        await go.wait()
+
+    return handler("h", act), go, begun, seen
+
+
+async def stops_claiming(relay: OutboxRelay) -> bool:
+    assert relay._work is not None  # noqa: SLF001 - nobody else can say
+    return relay._work.crew.stopping  # noqa: SLF001 - as above
+
+
+async def has_events(stage: Stage, status: str, at_least: int) -> bool:
+    return list((await stage.events()).values()).count(status) >= at_least
+
+
+async def has_heard_of_the_cut(relay: OutboxRelay) -> bool:
+    connection = relay._lines["claim"]._connection  # noqa: SLF001 - nobody else can say
+    return connection is None or connection.is_closed()
+
+
+async def cut(stage: Stage) -> None:
+    await stage.witness.execute(
+        """
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()
+        """
+    )
+
+
+async def has_seen(recorder: Recorder, whats: set[str]) -> bool:
+    return set(recorder.seen) >= whats
+
+
+async def has_run(recorder: Recorder, count: int) -> bool:
+    return len(recorder.seen) == count
+
+
+async def has_begun(begun: list[Any], count: int) -> bool:
+    return len(begun) >= count
+
+
+async def no_keeper_lives() -> bool:
+    return all(thread.name != "outbox-lease-keeper" for thread in threading.enumerate())
+
+
+async def has_run_again(seen: list[str]) -> bool:
+    return len(seen) == 2
+
+
+async def waits_for_its_suspect(relay: OutboxRelay) -> bool:
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    return work is not None and work.claimer.suspects and work.claiming.locked()
+
+
+async def has_looked_everywhere(relay: OutboxRelay) -> bool:
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    return work is not None and not (work.claimer.deliveries_due or work.claiming.locked())
+
+
+async def claim_waits(stage: Stage) -> bool:
+    return bool(
+        await stage.witness.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%candidate%'"
+        )
+    )
