@@ -9,6 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from infrastructure import connections
 from infrastructure.errors import DatabaseUnreachable
 from infrastructure.outbox.receipts import current_run
 from infrastructure.relay import line as line_module
@@ -73,7 +74,7 @@ async def test_a_database_that_is_gone_for_a_while_ends_no_run(
     """R12: a claim that never reached it has claimed nothing, so the lease still says what is in hand."""
     h, go, begun, seen = at_the_gate()
     refused: list[int] = []
-    opens, is_down = line_module.connect, [False]
+    opens, is_down = connections.connect, [False]
 
     async def connect(engine: Any) -> Any:
         if is_down[0]:
