@@ -25,6 +25,10 @@ class SecondCommit(InfrastructureError):
     """A handler commits twice in one run, but only one of the two could have the receipt."""
 
 
+class SnapshotTooOld(InfrastructureError):
+    """A transaction under REPEATABLE READ or SERIALIZABLE has taken longer than a relay's lease."""
+
+
 class RunOver(InfrastructureError):
     """The relay lost its lease, or has given this run up: others may be at it, so nothing is committed."""
 
@@ -65,6 +69,11 @@ class HandlerRun:
         if written == "duplicate":
             self.handled = True
             raise AlreadyHandled(f"handler {self.handler!r} has handled event {self.event_id} already")
+        if written == "old snapshot":
+            raise SnapshotTooOld(
+                f"handler {self.handler!r} may not commit its effect of event {self.event_id}: its transaction cannot "
+                "see whether its relay still holds its lease; end it sooner, or use the isolation level READ COMMITTED"
+            )
         if written != "written":
             self.refused = True
             raise self._run_over("the relay has lost its lease")

@@ -135,7 +135,8 @@ RETURNING delivery.event_id
 """
 
 # Write the receipt of a handler's effect, in the transaction of the effect, while the lease holds. One for each
-# of its names: a relay of older code, where it has its former name, meets it there.
+# of its names: a relay of older code, where it has its former name, meets it there. A transaction of one snapshot
+# does not see the lease renewed after that was taken, and is told so.
 # 1 event id, 2 names, 3 relay, 4 epoch, 5 now.
 WRITE_RECEIPT = """
 WITH lease AS (
@@ -146,7 +147,10 @@ WITH lease AS (
   ON CONFLICT DO NOTHING RETURNING handler
 )
 SELECT CASE WHEN (SELECT count(*) FROM written) = cardinality($2::text[]) THEN 'written'
-            WHEN EXISTS (SELECT FROM lease) THEN 'duplicate' ELSE 'lease lost' END
+            WHEN EXISTS (SELECT FROM lease) THEN 'duplicate'
+            WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+              AND EXISTS (SELECT FROM {outbox_relays} WHERE id = $3 AND epoch = $4) THEN 'old snapshot'
+            ELSE 'lease lost' END
 """
 
 # Ask which of these runs have a receipt. 1 event ids, 2 handlers.

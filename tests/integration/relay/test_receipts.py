@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, text
 
 from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit
 from infrastructure.relay import OutboxRelay
@@ -180,6 +180,7 @@ async def test_a_run_whose_relay_was_replaced_commits_nothing(stage: Stage) -> N
 
     async def act(event: Any) -> None:
         try:
+            await until(lambda: has_claimed(relay))  # a claim under way holds its lease
             await stage.take_over(at=LEASE_SECONDS + 1)
             await stage.enter(event.what)
         except RunOver as error:
@@ -187,8 +188,8 @@ async def test_a_run_whose_relay_was_replaced_commits_nothing(stage: Stage) -> N
             raise
 
     await stage.put("a")
-    with suppress(LeaseLost):
-        await stage.relay(handler("h", act)).run_once()
+    relay = stage.relay(handler("h", act))
+    await relay.run_once()
     assert "the relay has lost its lease" in await refused
     await stage.close()
     assert (await stage.journal(), await stage.receipts()) == ([], [])
@@ -236,6 +237,32 @@ async def test_a_refusal_that_the_handler_swallows_delivers_nothing(stage: Stage
     await stage.drain(handler("h", act))
     assert await stage.journal() == ["a"]
     assert await stage.events() == {"a": "delivered"}
+
+
+async def test_a_transaction_whose_snapshot_is_older_than_the_lease_is_a_failure_in_a_sentence(
+    stage: Stage,
+) -> None:
+    """R3, R6: it cannot see that the lease was renewed; to give it back uncharged would be for ever."""
+
+    async def act(event: Any) -> None:
+        await until(lambda: has_claimed(relay))
+        await stage.witness.execute(
+            "UPDATE outbox_relays SET expires_at = clock_timestamp() + interval '0.05 s'"
+        )
+        async with stage.uow() as uow:
+            _ = await uow.session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+            await uow.session.execute(insert(journal).values(line=event.what))
+            await stage.witness.execute("UPDATE outbox_relays SET expires_at = 'infinity'")
+            await uow.session.execute(text("SELECT pg_sleep(0.1)"))
+            await uow.commit()
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", act))
+    await relay.run_once()
+    delivery = await stage.delivery("a", "h")
+    assert (delivery["status"], delivery["attempts"]) == ("waiting", 1)
+    assert "isolation" in (await stage.event("a"))["error_message"]
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
 
 
 async def has_claimed(relay: OutboxRelay) -> bool:
