@@ -63,7 +63,8 @@ class Thing:
     # Its state was taken away since it was stored, whether or not it was loaded again.
     reloaded: bool = False
     inserted_at: int = -1
-    updated_at: int = -1
+    # Each of them may be undone by itself, savepoint by savepoint.
+    updated_at: list[int] = attrs.Factory(list)
     deleted_at: int = -1
 
     def take_away(self) -> None:
@@ -189,7 +190,7 @@ class Writer:
             thing.status, thing.inserted_at = "stored", moment
             thing.now = thing.now._replace(revision=1)
         elif thing.changed:
-            thing.updated_at = moment
+            thing.updated_at.append(moment)
             thing.now = thing.now._replace(revision=thing.now.revision + 1)
         self.rows[thing.id] = thing.base = thing.now
         if thing.doomed:
@@ -205,7 +206,8 @@ class Writer:
         self.rows, self.bus, self.journal, self.savepoints = {}, [], [], []
         self.things = [each for each in self.things if each.status != "deleted"]
         for thing in self.things:
-            thing.inserted_at = thing.updated_at = thing.deleted_at = -1
+            thing.inserted_at = thing.deleted_at = -1
+            thing.updated_at.clear()
             if forgetful and thing.status == "stored":
                 thing.take_away()
         self._forget_unheld()
@@ -283,8 +285,9 @@ class Writer:
 
 def _restore(thing: Thing, began: int, *, everything: bool) -> None:
     """Take away a state that is not that of the row any more."""
-    if everything or thing.changed or thing.updated_at >= began:
+    if everything or thing.changed or any(moment >= began for moment in thing.updated_at):
         thing.take_away()
+    thing.updated_at = [moment for moment in thing.updated_at if moment < began]
     if thing.status == "deleted" and thing.deleted_at >= max(began, 0):
         thing.status, thing.deleted_at = "stored", -1
     thing.doomed = False
