@@ -8,4 +8,5 @@ compile() {
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file "$output" "$@"
 }
 compile requirements/bootstrap.txt requirements/bootstrap.in
-compile requirements/dev.txt --extra contexts --extra embedded --extra fast --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in
+compile requirements/dev.txt --extra contexts --extra embedded --extra fast --extra http \
+    --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in

@@ -8,28 +8,34 @@ from uuid import UUID, uuid4
 import attrs
 
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
-from kernel import AggregateRoot, aggregate
+from kernel import AggregateRoot, Conflict, DomainError, NotFound, aggregate
 
 EMAIL_CHARACTERS_MAX = 254
 
 
-class AccountsError(Exception):
+class AccountsError(DomainError):
     """A rule of this context said no; the sentence is fit to show, and names no address."""
 
 
 class InvalidEmail(AccountsError, ValueError):
     """The text is no e-mail address."""
 
+    kind = "invalid_email"
 
-class EmailTaken(AccountsError):
+
+class EmailTaken(AccountsError, Conflict):
     """Another account has this e-mail address."""
+
+    kind = "email_taken"
 
     def __init__(self) -> None:
         super().__init__("another account has this e-mail address: sign in with it, or use another address")
 
 
-class AccountNotFound(AccountsError):
+class AccountNotFound(AccountsError, NotFound):
     """There is no such account."""
+
+    kind = "account_not_found"
 
     def __init__(self, account_id: UUID) -> None:
         self.account_id = account_id

@@ -80,3 +80,25 @@ class ChangeEmailHandler:
                 raise EmailTaken
             account.change_email(email)
             await uow.commit()
+
+
+@attrs.frozen
+class FindAccount:
+    """Look at one account."""
+
+    account_id: UUID
+
+
+@attrs.frozen
+class FindAccountHandler:
+    """Finds accounts."""
+
+    uow: AccountsUnitOfWork
+
+    async def handle(self, query: FindAccount) -> Account:
+        """Return the account, to read, or raise AccountNotFound."""
+        async with self.uow as uow:
+            account = await uow.accounts.get(query.account_id)
+        if account is None:
+            raise AccountNotFound(query.account_id)
+        return account

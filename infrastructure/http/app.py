@@ -1,0 +1,124 @@
+"""The one application that serves what all contexts bring, behind one gate."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from infrastructure.discovery import context_packages
+from infrastructure.http import graphql, health
+from infrastructure.http.discovery import apis_of
+from infrastructure.http.gate import Gate
+from infrastructure.http.openapi import EVERYWHERE, document
+from infrastructure.http.settings import HttpSettings
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lagom import Container
+    from starlette.requests import Request
+
+    from infrastructure.http.authentication import Authenticator
+    from infrastructure.relay import OutboxRelay
+
+_log = logging.getLogger("outbox.http")
+
+DOCS, OPENAPI = "/docs", "/openapi.json"
+HEALTH = (health.LIVE, health.READY)
+
+
+def create_app(
+    container: Container,
+    authenticator: Authenticator,
+    settings: HttpSettings | None = None,
+    *,
+    relay: OutboxRelay | None = None,
+) -> FastAPI:
+    """Assemble the API of all contexts; a relay that is given delivers while the application serves (R11).
+
+    Who made the container and its engine closes them, after the application.
+    """
+    settings = settings or HttpSettings()
+    delivering = _Delivering(relay)
+    app = FastAPI(
+        title="outbox-kernel",
+        version=_version(),
+        description="Every address but those of health needs a token; what goes wrong is told as RFC 9457 says.",
+        lifespan=delivering.lifespan,
+        docs_url=DOCS if settings.docs else None,
+        openapi_url=OPENAPI if settings.docs else None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,
+    )
+    app.state.health = health.Health(container, delivering.has_ended)
+    app.include_router(health.router)
+    _include_contexts(app, container[Settings])
+    public = frozenset((*HEALTH, *((DOCS, OPENAPI) if settings.docs else ())))
+    app.openapi = lambda: document(app, public)  # type: ignore[method-assign]  # FastAPI's own way to extend it
+    # The framework's own errors, too, are the gate's to answer.
+    for kind in (HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _leave_to_gate)
+    app.add_middleware(
+        Gate, container=container, authenticator=authenticator, settings=settings, public=public
+    )
+    return app
+
+
+def _include_contexts(app: FastAPI, settings: Settings) -> None:
+    apis = apis_of(context_packages(settings))
+    for api in apis:
+        if api.router is not None:
+            app.include_router(api.router, responses=EVERYWHERE)
+    if (router := graphql.router_of(apis)) is not None:
+        app.include_router(router)
+
+
+async def _leave_to_gate(_request: Request, error: Exception) -> Any:
+    raise error
+
+
+class _Delivering:
+    """The relay's life within the application's."""
+
+    def __init__(self, relay: OutboxRelay | None) -> None:
+        self._relay = relay
+        self._task: asyncio.Task[None] | None = None
+
+    def has_ended(self) -> bool:
+        """Whether it was to run, and does not."""
+        return self._task is not None and self._task.done()
+
+    @asynccontextmanager
+    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
+        """Deliver while the application serves; then give back what is in hand."""
+        if self._relay is None:
+            yield
+            return
+        task = self._task = asyncio.create_task(self._relay.run(), name="outbox-relay")
+        task.add_done_callback(_log_failure)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("the relay in this process has ended: start the process again", exc_info=error)
+
+
+def _version() -> str:
+    try:
+        return version("outbox-kernel")
+    except PackageNotFoundError:
+        return "checkout"

@@ -1,0 +1,121 @@
+"""Bodies of requests: read with a limit, JSON in UTF-8, and no text in them that nothing could store."""
+
+from __future__ import annotations
+
+import json
+import re
+from email.message import Message
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from infrastructure.http.problems import Problem, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from starlette.types import Message as AsgiMessage
+    from starlette.types import Receive
+
+# Escapes that may stand for a NUL or a surrogate; whether a surrogate is alone, only reading it tells.
+_SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it out"
+
+
+class JsonBody(BaseModel):
+    """A request's body: a member that nobody declared is refused, rather than ignored."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an error
+    """Whoever asked has hung up before the body was whole."""
+
+
+async def read_body(headers: Mapping[str, str], receive: Receive, bytes_max: int) -> bytes:
+    """Read it whole and hold it against what every body here is to be, or raise Refused."""
+    if _declared_length(headers) > bytes_max:
+        raise _too_large(bytes_max)
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        body += message.get("body", b"")
+        if len(body) > bytes_max:
+            raise _too_large(bytes_max)
+        more = message.get("more_body", False)
+    if body:
+        _check_type(headers)
+        _check_text(bytes(body))
+    return bytes(body)
+
+
+def again(body: bytes, receive: Receive) -> Receive:
+    """Give the body to whoever reads it next, and after it what else is received."""
+    left = [body]
+
+    async def from_here() -> AsgiMessage:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await receive()
+
+    return from_here
+
+
+def _declared_length(headers: Mapping[str, str]) -> int:
+    length = headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else 0
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return Refused(Problem(413, "too_large", f"the body is larger than {bytes_max:,} bytes: send less"))
+
+
+def _check_type(headers: Mapping[str, str]) -> None:
+    read = Message()
+    read["content-type"] = headers.get("content-type", "")
+    kind = read.get_content_type()
+    is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    if "content-type" not in headers or not is_json or read.get_content_charset("utf-8") != "utf-8":
+        raise Refused(
+            Problem(415, "not_json", "the body is to be JSON in UTF-8: send `Content-Type: application/json`")
+        )
+
+
+def _check_text(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(
+            Problem(400, "malformed_json", f"the body is not in UTF-8: it goes wrong at byte {error.start}")
+        ) from None
+    if not _SUSPICIOUS.search(body):
+        return
+    try:
+        found = next(_unstorable(json.loads(body), "#"), None)
+    except (ValueError, RecursionError):
+        # Whoever reads it next says what is wrong with it.
+        return
+    if found is not None:
+        errors = [{"pointer": found, "detail": UNSTORABLE}]
+        raise Refused(Problem(422, "invalid", f"text at {found} {UNSTORABLE}", {"errors": errors}))
+
+
+def is_storable(text: str) -> bool:
+    """Whether databases and brokers take it."""
+    return not _UNSTORABLE.search(text)
+
+
+def _unstorable(value: Any, pointer: str) -> Iterator[str]:
+    if isinstance(value, str) and not is_storable(value):
+        yield pointer
+    elif isinstance(value, list):
+        for number, member in enumerate(value):
+            yield from _unstorable(member, f"{pointer}/{number}")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            # A name may be as unfit to be shown as a value.
+            yield from [pointer] if not is_storable(name) else _unstorable(member, f"{pointer}/{name}")

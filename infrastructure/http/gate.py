@@ -1,0 +1,181 @@
+"""What every request passes, in and out: its id, who asks, its limits, its scope, and an answer to whatever goes wrong.
+
+Whatever is not named as public needs a principal, so that an endpoint can be forgotten, but not left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers
+
+from infrastructure.container import scope as container_scope
+from infrastructure.http.authentication import Principal, Unauthenticated
+from infrastructure.http.bodies import ClientLeft, again, read_body
+from infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
+from infrastructure.http.scope import put_container
+from kernel.clock import new_id
+from kernel.context import event_context
+from kernel.errors import InvalidContext
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lagom import Container
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from infrastructure.http.authentication import Authenticator
+    from infrastructure.http.settings import HttpSettings
+
+_log = logging.getLogger("outbox.http")
+
+REQUEST_ID = "x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_POLICY_VIOLATION = 1008
+_SERVER_ERROR = 500
+_TRACE = ("traceparent", "tracestate")
+
+
+class Gate:
+    """ASGI middleware; the whole API is behind it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        container: Container,
+        authenticator: Authenticator,
+        settings: HttpSettings,
+        public: Collection[str],
+    ) -> None:
+        self._app = app
+        self._container = container
+        self._authenticator = authenticator
+        self._settings = settings
+        self._public = frozenset(public)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let it pass, or say why not."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            # Nothing here is served by web socket, and none passes the checks below.
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        exchange = Exchange(_request_id(headers), send)
+        try:
+            async with asyncio.timeout(self._settings.request_seconds_max) as limit:
+                with event_context(request_id=exchange.request_id):
+                    await self._pass(scope, headers, receive, exchange)
+        except ClientLeft:
+            exchange.status = 499
+        except Exception as error:
+            problem = self._too_slow() if isinstance(error, TimeoutError) and limit.expired() else problem_of(error)
+            _tell(error, problem, exchange)
+            if exchange.status:
+                raise  # too late for another answer: the server cuts the connection
+            await exchange.send_problem(problem)
+        finally:
+            exchange.log(scope)
+
+    async def _pass(self, scope: Scope, headers: Headers, receive: Receive, exchange: Exchange) -> None:
+        if scope["path"] in self._public:
+            await self._app(scope, receive, exchange.send)
+            return
+        exchange.principal = principal = await self._principal_of(headers)
+        body = await read_body(headers, receive, self._settings.body_bytes_max)
+        async with container_scope(self._container) as container:
+            container[Principal] = principal
+            put_container(scope, container)
+            with event_context(user_id=principal.user_id), _traced(headers):
+                await self._app(scope, again(body, receive), exchange.send)
+
+    async def _principal_of(self, headers: Headers) -> Principal:
+        if len(headers.getlist("authorization")) > 1:
+            raise Unauthenticated("there are two `Authorization` headers: send one")
+        return await self._authenticator.principal_of(headers)
+
+    def _too_slow(self) -> Problem:
+        return Problem(
+            503,
+            "too_slow",
+            f"the answer took longer than {self._settings.request_seconds_max:g} s and was given up; "
+            "look whether it was done before you repeat it",
+        )
+
+
+class Exchange:
+    """One request and its answer: what is said of it in the log."""
+
+    def __init__(self, request_id: str, send: Send) -> None:
+        self.request_id = request_id
+        self.status = 0
+        self.principal: Principal | None = None
+        self._send = send
+        self._began = time.perf_counter()
+
+    async def send(self, message: Message) -> None:
+        """Send on, with the request's id."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            added = [(REQUEST_ID.encode(), self.request_id.encode()), (b"x-content-type-options", b"nosniff")]
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await self._send(message)
+
+    async def send_problem(self, problem: Problem) -> None:
+        """Answer with a problem."""
+        body = problem.body(self.request_id)
+        headers = {
+            "content-type": PROBLEM_TYPE,
+            "content-length": str(len(body)),
+            "cache-control": "no-store",
+            **problem.headers,
+        }
+        raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": problem.status, "headers": raw})
+        await self.send({"type": "http.response.body", "body": body})
+
+    def log(self, scope: Scope) -> None:
+        """Leave a line: no query and no body, which may hold secrets."""
+        told: dict[str, Any] = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": self.status,
+            "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
+            "request_id": self.request_id,
+        }
+        if self.principal is not None:
+            told["user_id"] = self.principal.user_id
+        _log.info("request", extra=told)
+
+
+def _tell(error: Exception, problem: Problem, exchange: Exchange) -> None:
+    if problem.status < _SERVER_ERROR:
+        return
+    about = {"request_id": exchange.request_id}
+    if problem is UNEXPECTED or exchange.status:
+        _log.error("a request failed unexpectedly", exc_info=error, extra=about)
+    else:
+        _log.warning("a request cannot be served now: %s", error, extra=about)
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    given = headers.get(REQUEST_ID, "")
+    return given if _REQUEST_ID.fullmatch(given) else str(new_id())
+
+
+def _traced(headers: Headers) -> Any:
+    """Carry the trace on, if what was sent is one."""
+    found = {name: headers[name] for name in _TRACE if name in headers}
+    try:
+        return event_context(**found if "traceparent" in found else {})
+    except InvalidContext:
+        return event_context()

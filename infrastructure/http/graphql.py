@@ -1,0 +1,155 @@
+"""GraphQL: one schema of what all contexts bring, at one address, with limits and the same refusals as everywhere.
+
+The endpoint is ours and not Strawberry's router: that one also answers by web socket, GET, multipart and in parts.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import strawberry
+from attrs import frozen
+from fastapi import APIRouter, Request
+from graphql import GraphQLError, StringValueNode, ValidationRule
+from pydantic import Field
+from strawberry.extensions import (
+    AddValidationRules,
+    MaxAliasesLimiter,
+    MaxTokensLimiter,
+    QueryDepthLimiter,
+    SchemaExtension,
+)
+from strawberry.tools import merge_types
+
+from infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
+from infrastructure.http.openapi import EVERYWHERE
+from infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, problem_of
+from infrastructure.http.scope import container_of
+from kernel.context import current_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from graphql.language import VisitorAction
+    from lagom import Container
+    from strawberry.types import ExecutionContext, Info
+
+    from infrastructure.http.discovery import Api
+
+_log = logging.getLogger("outbox.http")
+
+PATH = "/graphql"
+DEPTH_MAX = 10
+ALIASES_MAX = 15
+TOKENS_MAX = 2_000
+T = TypeVar("T")
+
+
+@frozen
+class GraphQLContext:
+    """What resolvers have of their request."""
+
+    container: Container
+
+
+def provided(info: Info[GraphQLContext, None], kind: type[T]) -> T:
+    """Give a resolver what the request's container makes."""
+    return info.context.container[kind]
+
+
+class GraphQLRequest(JsonBody):
+    """An operation to run."""
+
+    query: str = Field(examples=["{ __typename }"])
+    variables: dict[str, Any] | None = None
+    operation_name: Annotated[str | None, Field(alias="operationName")] = None
+    extensions: dict[str, Any] | None = None
+
+
+def router_of(apis: Sequence[Api]) -> APIRouter | None:
+    """Serve the types of all contexts as one schema, if any has some."""
+    queries = tuple(api.query for api in apis if api.query)
+    if not queries:
+        return None
+    schema = _schema(queries, tuple(api.mutation for api in apis if api.mutation))
+    router = APIRouter(tags=["graphql"], responses=EVERYWHERE)
+
+    @router.post(PATH, summary="Run a GraphQL operation")
+    async def run(body: GraphQLRequest, request: Request) -> dict[str, Any]:
+        """Answer with `data`, with `errors`, or with both; an error's `extensions` say what kind of problem it is."""
+        result = await schema.execute(
+            body.query,
+            variable_values=body.variables,
+            operation_name=body.operation_name,
+            context_value=GraphQLContext(container_of(request.scope)),
+        )
+        told: dict[str, Any] = {"data": result.data}
+        if result.errors:
+            told["errors"] = [error.formatted for error in result.errors]
+        return told
+
+    return router
+
+
+class _Schema(strawberry.Schema):
+    def process_errors(
+        self, errors: list[GraphQLError], execution_context: ExecutionContext | None = None
+    ) -> None:
+        """Log nothing here: a refusal is no error of ours, and the rest is logged where it is translated."""
+
+
+def _schema(queries: tuple[type[Any], ...], mutations: tuple[type[Any], ...]) -> strawberry.Schema:
+    return _Schema(
+        query=merge_types("Query", queries),
+        mutation=merge_types("Mutation", mutations) if mutations else None,
+        extensions=[
+            lambda: QueryDepthLimiter(max_depth=DEPTH_MAX),
+            lambda: MaxAliasesLimiter(max_alias_count=ALIASES_MAX),
+            lambda: MaxTokensLimiter(max_token_count=TOKENS_MAX),
+            lambda: AddValidationRules([_StorableText]),
+            _Refusals,
+        ],
+    )
+
+
+class _StorableText(ValidationRule):
+    """Refuses in the operation's text what the door refuses in the variables."""
+
+    def enter_string_value(self, node: StringValueNode, *_: object) -> VisitorAction:
+        """Look at one literal."""
+        if not is_storable(node.value):
+            self.report_error(GraphQLError(f"a text {UNSTORABLE}"))
+        return None
+
+
+class _Refusals(SchemaExtension):
+    """Tells each error as the rest of the API would."""
+
+    def on_operation(self) -> Iterator[None]:
+        """Translate them when all is done."""
+        yield
+        result: Any = self.execution_context.result
+        if result is not None and result.errors:
+            result.errors = [_told(error) for error in result.errors]
+
+
+def _told(error: GraphQLError) -> GraphQLError:
+    original = error.original_error
+    if original is None or isinstance(original, GraphQLError):
+        return error  # of the operation's own text
+    problem = problem_of(original)
+    if problem is UNEXPECTED:
+        _log.error("a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers()))
+    return GraphQLError(
+        problem.detail,
+        nodes=error.nodes,
+        source=error.source,
+        positions=error.positions,
+        path=error.path,
+        extensions={
+            "type": KIND_PREFIX + problem.kind,
+            "status": problem.status,
+            "request_id": current_headers()["request_id"],
+        },
+    )

@@ -1,0 +1,111 @@
+"""Whether this process lives, and whether it can serve (O4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.http.problems import Problem, Refused
+from infrastructure.outbox.migrator import pending
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lagom import Container
+
+_log = logging.getLogger("outbox.http")
+
+LIVE, READY = "/health/live", "/health/ready"
+DEADLINE_SECONDS = 2.0
+# However often anybody asks, the database is asked this often at most; its migrations seldom change.
+FRESH_SECONDS = 1.0
+MIGRATIONS_FRESH_SECONDS = 30.0
+
+router = APIRouter(tags=["health"])
+
+
+class Health:
+    """What the answers are made of."""
+
+    def __init__(
+        self,
+        container: Container,
+        relay_has_ended: Callable[[], bool],
+        *,
+        now: Callable[[], float] = time.monotonic,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        self._container = container
+        self._relay_has_ended = relay_has_ended
+        self._now = now
+        self._deadline_seconds = deadline_seconds
+        self._turn = asyncio.Lock()
+        self._looked_at = self._migrated_at = float("-inf")
+        self._trouble: str | None = None
+
+    def require_alive(self) -> None:
+        """Refuse if only a restart can mend it."""
+        if self._relay_has_ended():
+            raise _not("alive", "the relay in this process has ended: start the process again")
+
+    async def require_ready(self) -> None:
+        """Refuse if requests would fail."""
+        self.require_alive()
+        async with self._turn:
+            if self._now() - self._looked_at >= FRESH_SECONDS:
+                self._trouble = await self._look()
+                self._looked_at = self._now()
+        if self._trouble is not None:
+            raise _not("ready", self._trouble)
+
+    async def _look(self) -> str | None:
+        try:
+            async with asyncio.timeout(self._deadline_seconds):
+                return await self._ask_database()
+        except TimeoutError:
+            return f"the database did not answer within {self._deadline_seconds:g} s"
+        except Exception as error:  # noqa: BLE001 - whatever it is, this process is not ready, and its log says why
+            _log.warning("not ready: %s", error)
+            return "the database cannot be reached, or refuses; the log says why"
+
+    async def _ask_database(self) -> str | None:
+        engine = self._container[AsyncEngine]
+        if self._now() - self._migrated_at < MIGRATIONS_FRESH_SECONDS:
+            async with engine.connect() as connection:
+                await connection.execute(text("SELECT 1"))
+            return None
+        steps = await pending(engine, self._container[Settings])
+        if steps:
+            return "the database is not migrated: run `outbox migrate`"
+        self._migrated_at = self._now()
+        return None
+
+
+def _not(state: str, sentence: str) -> Refused:
+    return Refused(Problem(503, f"not_{state}", sentence))
+
+
+def _health(request: Request) -> Health:
+    health: Health = request.app.state.health
+    return health
+
+
+@router.get(LIVE, summary="Does this process live?")
+async def live(request: Request) -> dict[str, Any]:
+    """Answer 503 if only a restart can mend it."""
+    _health(request).require_alive()
+    return {"status": "alive"}
+
+
+@router.get(READY, summary="Can it serve?")
+async def ready(request: Request) -> dict[str, Any]:
+    """Answer 503 if the database does not answer in time or is not migrated."""
+    await _health(request).require_ready()
+    return {"status": "ready"}

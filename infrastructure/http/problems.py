@@ -1,0 +1,148 @@
+"""The one place where an error becomes an answer: RFC 9457, `application/problem+json`."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from attrs import Factory, frozen
+from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.exceptions import HTTPException
+
+from infrastructure.database.explain import sqlstate_of
+from infrastructure.errors import DatabaseMissing, DatabaseUnreachable, LoginRefused, SchemaNotMigrated, ServerFull
+from infrastructure.http.authentication import Unauthenticated
+from kernel.errors import ConcurrencyError, UnserializableEvent
+from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PROBLEM_TYPE = "application/problem+json"
+KIND_PREFIX = "urn:problem:"
+RETRY_SECONDS = 5
+ERRORS_SHOWN_MAX = 20
+
+# What passes when the database is mended, without a change of ours; who asked may ask again.
+_PASSING = (DatabaseUnreachable, DatabaseMissing, LoginRefused, ServerFull, SchemaNotMigrated, PoolTimeoutError)
+# PostgreSQL's class of what a value cannot be: a NUL in text, a number out of range, a text too long.
+_DATA_EXCEPTION = "22"
+
+_STATUS_OF_REFUSAL: tuple[tuple[type[DomainError], int], ...] = (
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Conflict, HTTPStatus.CONFLICT),
+    (Forbidden, HTTPStatus.FORBIDDEN),
+    (DomainError, HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+
+@frozen
+class Problem:
+    """What went wrong, for whoever asked; never more than they may know."""
+
+    status: int
+    kind: str
+    detail: str
+    members: Mapping[str, Any] = Factory(dict)
+    headers: Mapping[str, str] = Factory(dict)
+
+    def body(self, request_id: str) -> bytes:
+        """Write it as JSON; the request's id finds it in the log."""
+        told = {
+            "type": KIND_PREFIX + self.kind,
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": request_id,
+            **self.members,
+        }
+        # In ASCII, so that no character of what was sent can make it unwritable.
+        return json.dumps(told).encode()
+
+
+class Refused(Exception):  # noqa: N818 - it is the answer
+    """Raised by the door itself: the request ends with this problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        super().__init__(problem.detail)
+
+
+UNEXPECTED = Problem(
+    500, "unexpected", "something went wrong on this side, and is in the log: tell us the request's id"
+)
+UNAVAILABLE = Problem(
+    503,
+    "unavailable",
+    "this service cannot reach what it needs right now; nothing is wrong with the request, so send it again",
+    headers={"retry-after": str(RETRY_SECONDS)},
+)
+
+
+def problem_of(error: BaseException) -> Problem:
+    """Say what an error means to whoever asked; what nobody has thought of is UNEXPECTED."""
+    if isinstance(error, Refused):
+        return error.problem
+    if isinstance(error, DomainError):
+        return _refusal(error)
+    if isinstance(error, HTTPException):
+        return _of_framework(error)
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors())
+    return _of_infrastructure(error)
+
+
+def _refusal(error: DomainError) -> Problem:
+    status = next(status for kind, status in _STATUS_OF_REFUSAL if isinstance(error, kind))
+    return Problem(status, error.kind, str(error))
+
+
+def _of_infrastructure(error: BaseException) -> Problem:
+    if isinstance(error, Unauthenticated):
+        return Problem(401, "unauthenticated", str(error), headers={"www-authenticate": "Bearer"})
+    if isinstance(error, ConcurrencyError):
+        return Problem(
+            409, "concurrent_change", "somebody else changed this at the same moment: look at it again, and repeat"
+        )
+    if isinstance(error, UnserializableEvent):
+        return Problem(422, "cannot_be_stored", f"{error.field} {error.reason}", {"field": error.field})
+    if isinstance(error, _PASSING):
+        return UNAVAILABLE
+    if isinstance(error, DBAPIError) and (sqlstate_of(error) or "").startswith(_DATA_EXCEPTION):
+        return Problem(422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it")
+    return UNEXPECTED
+
+
+def _of_framework(error: HTTPException) -> Problem:
+    status = HTTPStatus(error.status_code)
+    sentences = {
+        404: "there is nothing at this address",
+        405: "this address does not take that method",
+        400: "the body cannot be read: send JSON, in UTF-8",
+    }
+    detail = sentences.get(status) or str(error.detail)
+    return Problem(status, status.name.lower(), detail, headers=dict(error.headers or {}))
+
+
+def _invalid(errors: Iterable[Mapping[str, Any]]) -> Problem:
+    found = list(errors)
+    if found and found[0]["type"] == "json_invalid":
+        where = found[0]["loc"][-1]
+        return Problem(400, "malformed_json", f"the body is no JSON: it goes wrong at character {where}")
+    # What was sent is not sent back: it may be a secret, or no text.
+    told = [{"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"])} for each in found[:ERRORS_SHOWN_MAX]]
+    places = ", ".join(each["pointer"] for each in told)
+    return Problem(422, "invalid", f"the request is not as the documentation says, at {places}", {"errors": told})
+
+
+def _pointer(location: Iterable[Any]) -> str:
+    """Name the place as RFC 6901 does, after the part of the request that it is in."""
+    parts = [_ascii(str(part)).replace("~", "~0").replace("/", "~1") for part in location]
+    return "/".join(["#" if part == "body" else part for part in parts[:1]] + parts[1:])
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()

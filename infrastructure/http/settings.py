@@ -1,0 +1,107 @@
+"""The settings of the HTTP door; each bad value is one sentence that names it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from infrastructure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attrs import Attribute
+
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+
+def _between(name: str, low: int, high: int) -> Any:
+    def check(_: object, __: Attribute[Any], value: float) -> None:
+        if not low <= value <= high:
+            raise BadSetting(name, f"is {value:g}: give a number from {low} to {high}")
+
+    return check
+
+
+@frozen(kw_only=True)
+class HttpSettings:
+    """How the API is served; every field has the default that ships."""
+
+    host: str = "127.0.0.1"
+    port: int = field(default=8000, validator=_between("OUTBOX_API_PORT", 0, 65_535))
+    """0: any that is free."""
+    relay: bool = False
+    """Deliver in this process too, while it serves."""
+    docs: bool = True
+    """Show `/docs` and `/openapi.json` to everybody."""
+    token_key: str | None = field(default=None, repr=False)
+    token_issuer: str | None = None
+    token_audience: str | None = None
+    body_bytes_max: int = field(
+        default=1024 * 1024, validator=_between("OUTBOX_API_BODY_BYTES_MAX", 1, 1024**3)
+    )
+    request_seconds_max: float = field(
+        default=30.0, validator=_between("OUTBOX_API_REQUEST_SECONDS", 1, 3600)
+    )
+    grace_seconds: int = field(default=10, validator=_between("OUTBOX_API_GRACE_SECONDS", 0, 3600))
+    """How long requests under way have when the process is told to stop."""
+    pool_size: int = field(default=20, validator=_between("OUTBOX_API_POOL_SIZE", 1, 1000))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> HttpSettings:
+        """Read the settings; an empty variable counts as one that is not set."""
+        found: dict[str, Any] = {}
+        for name, variable, read in (
+            ("host", "OUTBOX_API_HOST", _text),
+            ("port", "OUTBOX_API_PORT", _whole),
+            ("relay", "OUTBOX_API_RELAY", _yes_or_no),
+            ("docs", "OUTBOX_API_DOCS", _yes_or_no),
+            ("token_key", "OUTBOX_API_TOKEN_KEY", _text),
+            ("token_issuer", "OUTBOX_API_TOKEN_ISSUER", _text),
+            ("token_audience", "OUTBOX_API_TOKEN_AUDIENCE", _text),
+            ("body_bytes_max", "OUTBOX_API_BODY_BYTES_MAX", _whole),
+            ("request_seconds_max", "OUTBOX_API_REQUEST_SECONDS", _number),
+            ("grace_seconds", "OUTBOX_API_GRACE_SECONDS", _whole),
+            ("pool_size", "OUTBOX_API_POOL_SIZE", _whole),
+        ):
+            text = environ.get(variable, "").strip()
+            if text:
+                found[name] = read(variable, text)
+        return cls(**found)
+
+    @property
+    def required_token_key(self) -> str:
+        """The key, or the sentence that asks for it."""
+        if self.token_key is None:
+            raise BadSetting(
+                "OUTBOX_API_TOKEN_KEY",
+                "is not set: write the public key (PEM) of whoever signs your tokens, or a secret that you share",
+            )
+        return self.token_key
+
+
+def _text(_variable: str, text: str) -> str:
+    return text
+
+
+def _whole(variable: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadSetting(variable, f"is {text!r}: give a whole number") from None
+
+
+def _number(variable: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSetting(variable, f"is {text!r}: give a number") from None
+
+
+def _yes_or_no(variable: str, text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        raise BadSetting(variable, f"is {text!r}: write yes or no")
+    return text.lower() in _YES

@@ -1,0 +1,132 @@
+"""Signed bearer tokens (RFC 6750, RFC 7519): the authenticator that ships.
+
+The key decides the algorithm, never the token: a PEM public key is RSA (RS256), P-256 (ES256) or Ed25519
+(EdDSA), and anything else is a secret for HS256. So a token cannot ask to be read leniently, with `none`
+or with the public key for a secret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from infrastructure.errors import BadSetting
+from infrastructure.http.authentication import Principal, Unauthenticated
+from kernel.clock import now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SECRET_BYTES_MIN = 32
+RSA_BITS_MIN = 2048
+TOKEN_CHARACTERS_MAX = 8_192
+SUBJECT_CHARACTERS_MAX = 200
+# Clocks of two machines differ.
+LEEWAY_SECONDS = 30
+_KEY = "OUTBOX_API_TOKEN_KEY"
+_SYMMETRIC = "HS256"
+
+_REASONS: tuple[tuple[type[Exception], str], ...] = (
+    (jwt.ExpiredSignatureError, "has expired: get a new one"),
+    (jwt.ImmatureSignatureError, "is not valid yet: look at the clocks"),
+    (jwt.InvalidSignatureError, "is signed with another key: get one from who signs for this service"),
+    (jwt.InvalidAlgorithmError, "is not signed in the way that this service accepts"),
+    (jwt.InvalidAudienceError, "is meant for another service"),
+    (jwt.InvalidIssuerError, "is from an issuer that this service does not know"),
+    (jwt.MissingRequiredClaimError, "lacks a claim that this service needs: exp and sub, and aud and iss if set"),
+)
+
+
+class BearerTokens:
+    """Reads `Authorization: Bearer …`: signed, with an end (`exp`) and a subject (`sub`), which is the user's id."""
+
+    def __init__(self, key: str, *, issuer: str | None = None, audience: str | None = None) -> None:
+        self._key, self._algorithm = _read_key(key)
+        self._issuer, self._audience = issuer, audience
+
+    async def principal_of(self, headers: Mapping[str, str]) -> Principal:
+        """Return the token's subject, or raise Unauthenticated."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Unauthenticated("this needs a token: send `Authorization: Bearer …`")
+        claims = self._verified(token.strip())
+        return Principal(_subject_of(claims), claims)
+
+    def _verified(self, token: str) -> dict[str, Any]:
+        if len(token) > TOKEN_CHARACTERS_MAX:
+            raise Unauthenticated(f"the token is longer than {TOKEN_CHARACTERS_MAX:,} characters")
+        try:
+            return jwt.decode(
+                token,
+                self._key,
+                algorithms=[self._algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "sub"]},
+            )
+        # What is no token at all may nest without end, or be no text: whatever it is, it opens no door.
+        except (jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
+            raise Unauthenticated(f"the token {_reason(error)}") from error
+
+
+def sign(
+    key: str,
+    subject: str,
+    *,
+    lasts_seconds: float,
+    issuer: str | None = None,
+    audience: str | None = None,
+) -> str:
+    """Make a token with a shared secret, for development and tests; in production an identity provider does."""
+    secret, algorithm = _read_key(key)
+    if algorithm != _SYMMETRIC:
+        raise BadSetting(_KEY, "is a public key, which signs nothing: ask whoever has the private one for a token")
+    issued = now().timestamp()
+    claims = {"sub": subject, "iat": int(issued), "exp": int(issued + lasts_seconds), "iss": issuer, "aud": audience}
+    present = {name: value for name, value in claims.items() if value is not None}
+    return jwt.encode(present, secret, algorithm=algorithm)
+
+
+def _reason(error: Exception) -> str:
+    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), "is none that can be read")
+
+
+def _subject_of(claims: Mapping[str, Any]) -> str:
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not subject.strip() or not subject.isprintable():
+        raise Unauthenticated("the token's subject (`sub`) is no user's id")
+    if len(subject) > SUBJECT_CHARACTERS_MAX:
+        raise Unauthenticated(f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters")
+    return subject
+
+
+def _read_key(text: str) -> tuple[Any, str]:
+    if "-----BEGIN" in text:
+        return _read_public_key(text)
+    if len(text.encode()) < SECRET_BYTES_MIN:
+        raise BadSetting(
+            _KEY, f"is shorter than {SECRET_BYTES_MIN} bytes, which can be guessed: make one with `openssl rand -hex 32`"
+        )
+    return text, _SYMMETRIC
+
+
+def _read_public_key(text: str) -> tuple[Any, str]:
+    try:
+        # As one line, the way an environment variable is often written.
+        key = load_pem_public_key(text.replace("\\n", "\n").encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise BadSetting(_KEY, "is no public key in PEM: write what begins with -----BEGIN PUBLIC KEY-----") from None
+    if isinstance(key, RSAPublicKey) and key.key_size >= RSA_BITS_MIN:
+        return key, "RS256"
+    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
+        return key, "ES256"
+    if isinstance(key, Ed25519PublicKey):
+        return key, "EdDSA"
+    raise BadSetting(_KEY, f"is of a kind that is not accepted: use RSA of {RSA_BITS_MIN} bits or more, P-256 or Ed25519")
