@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 # Where each command is, and what the list of commands says of it.
 COMMANDS = {
+    "api": ("infrastructure.cli.api:command", "Serve the API of the contexts, until told to stop."),
     "bench": ("infrastructure.cli.bench:command", "Measure this checkout on this machine."),
     "demo": ("infrastructure.cli.demo:command", "Show it at work, on an embedded PostgreSQL."),
+    "dev": ("infrastructure.cli.dev:command", "API, relay and a database that stays, for development."),
     "doctor": ("infrastructure.cli.doctor:command", "Look at everything, and say what to do."),
     "events": ("infrastructure.cli.stories:events", "List events, the newest first."),
     "failed": ("infrastructure.cli.stories:failed", "List what is dead or will be tried again."),
@@ -38,6 +40,7 @@ COMMANDS = {
     "show": ("infrastructure.cli.stories:show", "Show one event's whole story."),
     "skip": ("infrastructure.cli.mend:skip", "Let an event pass without its handler's effect."),
     "status": ("infrastructure.cli.status:command", "Show the relays, the backlog and the subscriptions."),
+    "token": ("infrastructure.cli.token:command", "Make a token to try the API with."),
 }
 
 # What the file, the disk or the device behind our output may answer; never a defect of ours.

@@ -68,7 +68,7 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
 
     try:
         with stopped_by_signals(stop):
-            container = await _prepared(settings, engine)
+            container = await prepared(settings, engine)
             await database_ready(engine, settings, wait=wait)
             relay = OutboxRelay(engine, container, schema=settings.outbox_schema, settings=relay_settings)
             if once:
@@ -87,7 +87,7 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
     return None
 
 
-async def _prepared(settings: Settings, engine: AsyncEngine) -> Container:
+async def prepared(settings: Settings, engine: AsyncEngine) -> Container:
     """Load the application; what is wrong with it needs no database to be found."""
     container = build_container(settings, engine)
     packages = context_packages(settings)

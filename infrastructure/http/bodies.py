@@ -29,7 +29,7 @@ class JsonBody(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
 
-class ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an error
+class ClientLeft(Exception):
     """Whoever asked has hung up before the body was whole."""
 
 

@@ -71,14 +71,17 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         exchange = Exchange(_request_id(headers), send)
+        limit = asyncio.timeout(self._settings.request_seconds_max)
         try:
-            async with asyncio.timeout(self._settings.request_seconds_max) as limit:
+            async with limit:
                 with event_context(request_id=exchange.request_id):
                     await self._pass(scope, headers, receive, exchange)
         except ClientLeft:
             exchange.status = 499
         except Exception as error:
-            problem = self._too_slow() if isinstance(error, TimeoutError) and limit.expired() else problem_of(error)
+            problem = (
+                self._too_slow() if isinstance(error, TimeoutError) and limit.expired() else problem_of(error)
+            )
             _tell(error, problem, exchange)
             if exchange.status:
                 raise  # too late for another answer: the server cuts the connection
@@ -95,7 +98,7 @@ class Gate:
         async with container_scope(self._container) as container:
             container[Principal] = principal
             put_container(scope, container)
-            with event_context(user_id=principal.user_id), _traced(headers):
+            with event_context(user_id=principal.user_id, **_trace_of(headers)):
                 await self._app(scope, again(body, receive), exchange.send)
 
     async def _principal_of(self, headers: Headers) -> Principal:
@@ -172,10 +175,11 @@ def _request_id(headers: Mapping[str, str]) -> str:
     return given if _REQUEST_ID.fullmatch(given) else str(new_id())
 
 
-def _traced(headers: Headers) -> Any:
-    """Carry the trace on, if what was sent is one."""
-    found = {name: headers[name] for name in _TRACE if name in headers}
+def _trace_of(headers: Headers) -> dict[str, str]:
+    """Return the trace to carry on, if what was sent is one."""
+    found = {name: headers[name] for name in _TRACE if name in headers and "traceparent" in headers}
     try:
-        return event_context(**found if "traceparent" in found else {})
+        with event_context(**found):
+            return found
     except InvalidContext:
-        return event_context()
+        return {}

@@ -61,7 +61,7 @@ def provided(info: Info[GraphQLContext, None], kind: type[T]) -> T:
 class GraphQLRequest(JsonBody):
     """An operation to run."""
 
-    query: str = Field(examples=["{ __typename }"])
+    query: str = Field(min_length=1, examples=["{ __typename }"])
     variables: dict[str, Any] | None = None
     operation_name: Annotated[str | None, Field(alias="operationName")] = None
     extensions: dict[str, Any] | None = None
@@ -140,7 +140,9 @@ def _told(error: GraphQLError) -> GraphQLError:
         return error  # of the operation's own text
     problem = problem_of(original)
     if problem is UNEXPECTED:
-        _log.error("a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers()))
+        _log.error(
+            "a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers())
+        )
     return GraphQLError(
         problem.detail,
         nodes=error.nodes,

@@ -11,12 +11,13 @@ from fastapi import APIRouter, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from infrastructure.http.openapi import refusals
 from infrastructure.http.problems import Problem, Refused
 from infrastructure.outbox.migrator import pending
 from infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from lagom import Container
 
@@ -28,7 +29,7 @@ DEADLINE_SECONDS = 2.0
 FRESH_SECONDS = 1.0
 MIGRATIONS_FRESH_SECONDS = 30.0
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], responses=refusals(503))
 
 
 class Health:

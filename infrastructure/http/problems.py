@@ -13,7 +13,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
 from infrastructure.database.explain import sqlstate_of
-from infrastructure.errors import DatabaseMissing, DatabaseUnreachable, LoginRefused, SchemaNotMigrated, ServerFull
+from infrastructure.errors import (
+    DatabaseMissing,
+    DatabaseUnreachable,
+    LoginRefused,
+    SchemaNotMigrated,
+    ServerFull,
+)
 from infrastructure.http.authentication import Unauthenticated
 from kernel.errors import ConcurrencyError, UnserializableEvent
 from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
@@ -27,7 +33,14 @@ RETRY_SECONDS = 5
 ERRORS_SHOWN_MAX = 20
 
 # What passes when the database is mended, without a change of ours; who asked may ask again.
-_PASSING = (DatabaseUnreachable, DatabaseMissing, LoginRefused, ServerFull, SchemaNotMigrated, PoolTimeoutError)
+_PASSING = (
+    DatabaseUnreachable,
+    DatabaseMissing,
+    LoginRefused,
+    ServerFull,
+    SchemaNotMigrated,
+    PoolTimeoutError,
+)
 # PostgreSQL's class of what a value cannot be: a NUL in text, a number out of range, a text too long.
 _DATA_EXCEPTION = "22"
 
@@ -63,7 +76,7 @@ class Problem:
         return json.dumps(told).encode()
 
 
-class Refused(Exception):  # noqa: N818 - it is the answer
+class Refused(Exception):
     """Raised by the door itself: the request ends with this problem."""
 
     def __init__(self, problem: Problem) -> None:
@@ -77,7 +90,7 @@ UNEXPECTED = Problem(
 UNAVAILABLE = Problem(
     503,
     "unavailable",
-    "this service cannot reach what it needs right now; nothing is wrong with the request, so send it again",
+    "this service cannot reach what it needs right now: send the request again later, after a look whether it was done",
     headers={"retry-after": str(RETRY_SECONDS)},
 )
 
@@ -105,14 +118,18 @@ def _of_infrastructure(error: BaseException) -> Problem:
         return Problem(401, "unauthenticated", str(error), headers={"www-authenticate": "Bearer"})
     if isinstance(error, ConcurrencyError):
         return Problem(
-            409, "concurrent_change", "somebody else changed this at the same moment: look at it again, and repeat"
+            409,
+            "concurrent_change",
+            "somebody else changed this at the same moment: look at it again, and repeat",
         )
     if isinstance(error, UnserializableEvent):
         return Problem(422, "cannot_be_stored", f"{error.field} {error.reason}", {"field": error.field})
     if isinstance(error, _PASSING):
         return UNAVAILABLE
     if isinstance(error, DBAPIError) and (sqlstate_of(error) or "").startswith(_DATA_EXCEPTION):
-        return Problem(422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it")
+        return Problem(
+            422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it"
+        )
     return UNEXPECTED
 
 
@@ -133,9 +150,13 @@ def _invalid(errors: Iterable[Mapping[str, Any]]) -> Problem:
         where = found[0]["loc"][-1]
         return Problem(400, "malformed_json", f"the body is no JSON: it goes wrong at character {where}")
     # What was sent is not sent back: it may be a secret, or no text.
-    told = [{"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"])} for each in found[:ERRORS_SHOWN_MAX]]
+    told = [
+        {"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"])} for each in found[:ERRORS_SHOWN_MAX]
+    ]
     places = ", ".join(each["pointer"] for each in told)
-    return Problem(422, "invalid", f"the request is not as the documentation says, at {places}", {"errors": told})
+    return Problem(
+        422, "invalid", f"the request is not as the documentation says, at {places}", {"errors": told}
+    )
 
 
 def _pointer(location: Iterable[Any]) -> str:

@@ -28,7 +28,7 @@ def container_of(scope: Scope) -> Container:
 
 
 def Provided(kind: type[T]) -> Any:  # noqa: N802 - read as a type, like FastAPI's own
-    """Give an endpoint's parameter what the request's container makes: `Annotated[T, Provided(T)]`."""
+    """Say that the request's container makes an endpoint's parameter, annotated with the type that it is to make."""
 
     # A coroutine, since FastAPI runs a plain function in a thread.
     async def provide(request: Request) -> T:

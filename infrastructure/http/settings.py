@@ -18,10 +18,10 @@ _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
 
 
-def _between(name: str, low: int, high: int) -> Any:
+def _between(name: str, low: float, high: float) -> Any:
     def check(_: object, __: Attribute[Any], value: float) -> None:
         if not low <= value <= high:
-            raise BadSetting(name, f"is {value:g}: give a number from {low} to {high}")
+            raise BadSetting(name, f"is {value:g}: give a number from {low:g} to {high:g}")
 
     return check
 
@@ -44,7 +44,7 @@ class HttpSettings:
         default=1024 * 1024, validator=_between("OUTBOX_API_BODY_BYTES_MAX", 1, 1024**3)
     )
     request_seconds_max: float = field(
-        default=30.0, validator=_between("OUTBOX_API_REQUEST_SECONDS", 1, 3600)
+        default=30.0, validator=_between("OUTBOX_API_REQUEST_SECONDS", 0.01, 3600)
     )
     grace_seconds: int = field(default=10, validator=_between("OUTBOX_API_GRACE_SECONDS", 0, 3600))
     """How long requests under way have when the process is told to stop."""

@@ -39,7 +39,10 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.InvalidAlgorithmError, "is not signed in the way that this service accepts"),
     (jwt.InvalidAudienceError, "is meant for another service"),
     (jwt.InvalidIssuerError, "is from an issuer that this service does not know"),
-    (jwt.MissingRequiredClaimError, "lacks a claim that this service needs: exp and sub, and aud and iss if set"),
+    (
+        jwt.MissingRequiredClaimError,
+        "lacks a claim that this service needs: exp and sub, and aud and iss if set",
+    ),
 )
 
 
@@ -87,9 +90,17 @@ def sign(
     """Make a token with a shared secret, for development and tests; in production an identity provider does."""
     secret, algorithm = _read_key(key)
     if algorithm != _SYMMETRIC:
-        raise BadSetting(_KEY, "is a public key, which signs nothing: ask whoever has the private one for a token")
+        raise BadSetting(
+            _KEY, "is a public key, which signs nothing: ask whoever has the private one for a token"
+        )
     issued = now().timestamp()
-    claims = {"sub": subject, "iat": int(issued), "exp": int(issued + lasts_seconds), "iss": issuer, "aud": audience}
+    claims = {
+        "sub": subject,
+        "iat": int(issued),
+        "exp": int(issued + lasts_seconds),
+        "iss": issuer,
+        "aud": audience,
+    }
     present = {name: value for name, value in claims.items() if value is not None}
     return jwt.encode(present, secret, algorithm=algorithm)
 
@@ -103,7 +114,9 @@ def _subject_of(claims: Mapping[str, Any]) -> str:
     if not isinstance(subject, str) or not subject.strip() or not subject.isprintable():
         raise Unauthenticated("the token's subject (`sub`) is no user's id")
     if len(subject) > SUBJECT_CHARACTERS_MAX:
-        raise Unauthenticated(f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters")
+        raise Unauthenticated(
+            f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters"
+        )
     return subject
 
 
@@ -112,7 +125,8 @@ def _read_key(text: str) -> tuple[Any, str]:
         return _read_public_key(text)
     if len(text.encode()) < SECRET_BYTES_MIN:
         raise BadSetting(
-            _KEY, f"is shorter than {SECRET_BYTES_MIN} bytes, which can be guessed: make one with `openssl rand -hex 32`"
+            _KEY,
+            f"is shorter than {SECRET_BYTES_MIN} bytes, which can be guessed: make one with `openssl rand -hex 32`",
         )
     return text, _SYMMETRIC
 
@@ -122,11 +136,15 @@ def _read_public_key(text: str) -> tuple[Any, str]:
         # As one line, the way an environment variable is often written.
         key = load_pem_public_key(text.replace("\\n", "\n").encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise BadSetting(_KEY, "is no public key in PEM: write what begins with -----BEGIN PUBLIC KEY-----") from None
+        raise BadSetting(
+            _KEY, "is no public key in PEM: write what begins with -----BEGIN PUBLIC KEY-----"
+        ) from None
     if isinstance(key, RSAPublicKey) and key.key_size >= RSA_BITS_MIN:
         return key, "RS256"
     if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
         return key, "ES256"
     if isinstance(key, Ed25519PublicKey):
         return key, "EdDSA"
-    raise BadSetting(_KEY, f"is of a kind that is not accepted: use RSA of {RSA_BITS_MIN} bits or more, P-256 or Ed25519")
+    raise BadSetting(
+        _KEY, f"is of a kind that is not accepted: use RSA of {RSA_BITS_MIN} bits or more, P-256 or Ed25519"
+    )

@@ -1,0 +1,134 @@
+"""`outbox api`: serve the API of this application's contexts, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from infrastructure.cli.output import json_option
+from infrastructure.cli.relay import prepared, relay_engine
+from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
+from infrastructure.container import build_container
+from infrastructure.database.engine import create_engine
+from infrastructure.http import BearerTokens, HttpSettings, create_app
+from infrastructure.http.serving import ApiServer, listen, url_of
+from infrastructure.relay import OutboxRelay, RelaySettings
+from infrastructure.settings import Settings
+from infrastructure.telemetry import set_up_logs
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+_log = logging.getLogger("outbox.start")
+
+# Rather an answer that it is busy than one that nobody waits for any more.
+POOL_WAIT_SECONDS_MAX = 5.0
+
+
+def address_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Take --host and --port."""
+    host = click.option("--host", help="Where to listen; OUTBOX_API_HOST, else 127.0.0.1.")
+    port = click.option("--port", type=int, help="0 takes any that is free; OUTBOX_API_PORT, else 8000.")
+    return host(port(function))
+
+
+@click.command("api")
+@address_options
+@click.option(
+    "--relay/--no-relay", default=None, help="Deliver in this process too; OUTBOX_API_RELAY, else not."
+)
+@click.option("--wait", is_flag=True, help="Wait for a database that does not answer or is not migrated yet.")
+@json_option
+def command(*, host: str | None, port: int | None, relay: bool | None, wait: bool, as_json: bool) -> None:
+    """Serve the API of the contexts, until SIGTERM or SIGINT.
+
+    Every request needs a token signed with OUTBOX_API_TOKEN_KEY. Told to stop, it finishes what is under way;
+    told twice, it ends at once. Logs go to standard error, as JSON lines unless that is a terminal or with --json.
+    """
+    settings, http = Settings.from_environment(), http_settings(host=host, port=port, relay=relay)
+    set_up_logs(as_json=as_json or None)
+    service = Service(settings, http, RelaySettings.from_environment(), http.required_token_key)
+    with closing(listen(http.host, http.port)) as listening:
+        run_loop(service.run(listening, wait=wait, on_started=lambda _: _log_start(url_of(listening))))
+
+
+def http_settings(**given: Any) -> HttpSettings:
+    """Read the settings; what the command line says wins."""
+    said = {name: value for name, value in given.items() if value is not None}
+    return attrs.evolve(HttpSettings.from_environment(), **said)
+
+
+def _log_start(url: str) -> None:
+    _log.info("API starts", extra={"url": url})
+
+
+@attrs.frozen
+class Service:
+    """The API, and if so set the relay, on one database."""
+
+    settings: Settings
+    http: HttpSettings
+    relay_settings: RelaySettings
+    token_key: str = attrs.field(repr=False)
+
+    async def run(
+        self, listening: socket.socket, *, wait: bool, on_started: Callable[[FastAPI], None]
+    ) -> None:
+        """Serve until a signal."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine that runs is a task's
+        server: ApiServer | None = None
+
+        def stop() -> None:
+            if server is None:
+                task.cancel()
+            else:
+                server.stop()
+
+        try:
+            async with AsyncExitStack() as ending:
+                ending.enter_context(stopped_by_signals(stop))
+                app = await self._assemble(ending, wait=wait)
+                server = ApiServer(app, self.http)
+                freeze_what_stays()
+                await server.serve(listening, lambda: on_started(app))
+                _log.info("API has stopped")
+        except asyncio.CancelledError:
+            if task.uncancel() > 0:
+                raise
+            _log.info("stopped before it had begun")
+
+    async def _assemble(self, ending: AsyncExitStack, *, wait: bool) -> FastAPI:
+        engine = create_engine(
+            self.settings.required_database_url,
+            session_defaults={"application_name": "outbox-kernel api"},
+            pool_size=self.http.pool_size,
+            max_overflow=0,
+            pool_timeout=POOL_WAIT_SECONDS_MAX,
+        )
+        ending.push_async_callback(engine.dispose)
+        container = build_container(self.settings, engine)
+        authenticator = BearerTokens(
+            self.token_key, issuer=self.http.token_issuer, audience=self.http.token_audience
+        )
+        relay = await self._relay(ending) if self.http.relay else None
+        app = create_app(container, authenticator, self.http, relay=relay)
+        await database_ready(engine, self.settings, wait=wait)
+        return app
+
+    async def _relay(self, ending: AsyncExitStack) -> OutboxRelay:
+        """Make one with connections of its own, so that neither takes the other's."""
+        engine = relay_engine(self.settings, self.relay_settings)
+        ending.push_async_callback(engine.dispose)
+        container = await prepared(self.settings, engine)
+        return OutboxRelay(
+            engine, container, schema=self.settings.outbox_schema, settings=self.relay_settings
+        )

@@ -1,0 +1,104 @@
+"""`outbox dev`: API, relay and a PostgreSQL that keeps its data, in one command (O1, O2)."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.cli.api import Service, address_options, http_settings
+from infrastructure.cli.output import json_option
+from infrastructure.cli.serving import run_loop
+from infrastructure.database.embedded import EmbeddedPostgres
+from infrastructure.database.engine import create_engine
+from infrastructure.dev import DevFolder, default_folder
+from infrastructure.discovery import project_folder
+from infrastructure.http.app import DOCS
+from infrastructure.http.example import curl_line
+from infrastructure.http.serving import listen, url_of
+from infrastructure.http.tokens import sign
+from infrastructure.outbox.migrator import migrate
+from infrastructure.relay import RelaySettings
+from infrastructure.settings import Settings
+from infrastructure.telemetry import set_up_logs
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+# Who the printed token is for; `outbox token` makes those of others.
+DEVELOPER = "01890a5d-ac96-774b-bcce-b302099a8057"
+TOKEN_SECONDS = 7 * 24 * 3600
+
+
+@click.command("dev")
+@address_options
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Where to keep the data, else beside your other data."
+)
+@json_option
+def command(*, host: str | None, port: int | None, folder: Path | None, as_json: bool) -> None:
+    """Serve and deliver on a PostgreSQL of its own that keeps its data, until Ctrl-C.
+
+    Migrates, then prints where the API and its documentation are, a line to try it with, and where the data is.
+    For development: DATABASE_URL is not used.
+    """
+    settings = Settings.from_environment()
+    http = http_settings(host=host, port=port, relay=True)
+    # Its own server needs no other address to listen at.
+    relay_settings = attrs.evolve(RelaySettings.from_environment(), listen_url=None)
+    set_up_logs(as_json=as_json or None)
+    kept = DevFolder(folder or default_folder(project_folder()))
+    with kept.held(), closing(listen(http.host, http.port)) as listening:
+        key = http.token_key or kept.made_token_key()
+        with EmbeddedPostgres(kept.database) as server:
+            settings = attrs.evolve(settings, database_url=server.url)
+            about = {"folder": str(kept.path), "database_url": server.url}
+            service = Service(settings, http, relay_settings, key)
+            run_loop(_serve(service, listening, about, as_json=as_json))
+
+
+async def _serve(service: Service, listening: socket.socket, about: dict[str, str], *, as_json: bool) -> None:
+    engine = create_engine(service.settings.required_database_url)
+    try:
+        await migrate(engine, service.settings)
+    finally:
+        await engine.dispose()
+
+    def tell(app: FastAPI) -> None:
+        told = {**_about_api(service, app, url_of(listening)), **about}
+        click.echo(json.dumps(told) if as_json else _page(told))
+
+    await service.run(listening, wait=False, on_started=tell)
+
+
+def _about_api(service: Service, app: FastAPI, url: str) -> dict[str, str]:
+    token = sign(
+        service.token_key,
+        DEVELOPER,
+        lasts_seconds=TOKEN_SECONDS,
+        issuer=service.http.token_issuer,
+        audience=service.http.token_audience,
+    )
+    return {"url": url, "docs": url + DOCS, "token": token, "curl": curl_line(app.openapi(), url, token)}
+
+
+def _page(told: dict[str, str]) -> str:
+    return f"""
+The API is at {told["url"]}, and what it commits is delivered.
+
+  documentation  {told["docs"]}
+  data           {told["folder"]}
+  database       {told["database_url"]}
+
+Try it, in another terminal:
+
+  {told["curl"]}
+
+Ctrl-C stops all of it; the data stay.
+"""
