@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
 from attrs import Factory, frozen
 
@@ -20,6 +21,18 @@ class Principal:
     """Stable and unique; every event of the request carries it."""
     claims: Mapping[str, Any] = Factory(dict)
     """What else the authenticator has learned."""
+
+    @property
+    def uuid(self) -> UUID:
+        """The id of the user as the UUID that it is to be where a context knows its users by one."""
+        try:
+            return UUID(self.user_id)
+        except ValueError:
+            raise NotOneOfOurUsers("whoever asks is known by no UUID, as the users of this are") from None
+
+
+class NotOneOfOurUsers(InfrastructureError):
+    """Who asks is known, but has no id of the kind that is asked for; the sentence is fit to show."""
 
 
 class Unauthenticated(InfrastructureError):

@@ -5,6 +5,7 @@ The endpoint is ours and not Strawberry's router: that one also answers by web s
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,6 +22,7 @@ from strawberry.extensions import (
     SchemaExtension,
 )
 from strawberry.tools import merge_types
+from strawberry.types import get_object_definition
 
 from infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
 from infrastructure.http.openapi import EVERYWHERE
@@ -100,6 +102,8 @@ class _Schema(strawberry.Schema):
 
 
 def _schema(queries: tuple[type[Any], ...], mutations: tuple[type[Any], ...]) -> strawberry.Schema:
+    for kind in (*queries, *mutations):
+        _describe(kind)
     return _Schema(
         query=merge_types("Query", queries),
         mutation=merge_types("Mutation", mutations) if mutations else None,
@@ -111,6 +115,13 @@ def _schema(queries: tuple[type[Any], ...], mutations: tuple[type[Any], ...]) ->
             _Refusals,
         ],
     )
+
+
+def _describe(kind: type[Any]) -> None:
+    """Let the schema say of each field what its docstring says."""
+    for field in get_object_definition(kind, strict=True).fields:
+        if field.description is None and field.base_resolver is not None:
+            field.description = inspect.getdoc(field.base_resolver.wrapped_func)
 
 
 class _StorableText(ValidationRule):

@@ -20,12 +20,12 @@ from infrastructure.errors import (
     SchemaNotMigrated,
     ServerFull,
 )
-from infrastructure.http.authentication import Unauthenticated
+from infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
 from kernel.errors import ConcurrencyError, UnserializableEvent
 from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 PROBLEM_TYPE = "application/problem+json"
 KIND_PREFIX = "urn:problem:"
@@ -87,6 +87,11 @@ class Refused(Exception):
 UNEXPECTED = Problem(
     500, "unexpected", "something went wrong on this side, and is in the log: tell us the request's id"
 )
+CONCURRENT = Problem(
+    409,
+    "concurrent_change",
+    "somebody else changed this at the same moment: look at it again, and repeat what still matters",
+)
 UNAVAILABLE = Problem(
     503,
     "unavailable",
@@ -97,15 +102,10 @@ UNAVAILABLE = Problem(
 
 def problem_of(error: BaseException) -> Problem:
     """Say what an error means to whoever asked; what nobody has thought of is UNEXPECTED."""
-    if isinstance(error, Refused):
-        return error.problem
-    if isinstance(error, DomainError):
-        return _refusal(error)
-    if isinstance(error, HTTPException):
-        return _of_framework(error)
-    if isinstance(error, RequestValidationError):
-        return _invalid(error.errors())
-    return _of_infrastructure(error)
+    for kind, told in _MEANINGS:
+        if isinstance(error, kind):
+            return told(error)
+    return UNEXPECTED
 
 
 def _refusal(error: DomainError) -> Problem:
@@ -113,24 +113,14 @@ def _refusal(error: DomainError) -> Problem:
     return Problem(status, error.kind, str(error))
 
 
-def _of_infrastructure(error: BaseException) -> Problem:
-    if isinstance(error, Unauthenticated):
-        return Problem(401, "unauthenticated", str(error), headers={"www-authenticate": "Bearer"})
-    if isinstance(error, ConcurrencyError):
-        return Problem(
-            409,
-            "concurrent_change",
-            "somebody else changed this at the same moment: look at it again, and repeat",
-        )
-    if isinstance(error, UnserializableEvent):
-        return Problem(422, "cannot_be_stored", f"{error.field} {error.reason}", {"field": error.field})
-    if isinstance(error, _PASSING):
-        return UNAVAILABLE
-    if isinstance(error, DBAPIError) and (sqlstate_of(error) or "").startswith(_DATA_EXCEPTION):
-        return Problem(
-            422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it"
-        )
-    return UNEXPECTED
+def _of_data(error: DBAPIError) -> Problem:
+    if not (sqlstate_of(error) or "").startswith(_DATA_EXCEPTION):
+        return UNEXPECTED
+    return Problem(422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it")
+
+
+def _of_payload(error: UnserializableEvent) -> Problem:
+    return Problem(422, "cannot_be_stored", f"{error.field} {error.reason}", {"field": error.field})
 
 
 def _of_framework(error: HTTPException) -> Problem:
@@ -167,3 +157,22 @@ def _pointer(location: Iterable[Any]) -> str:
 
 def _ascii(text: str) -> str:
     return text.encode("ascii", "backslashreplace").decode()
+
+
+def _unauthenticated(error: Unauthenticated) -> Problem:
+    return Problem(401, "unauthenticated", str(error), headers={"www-authenticate": "Bearer"})
+
+
+# The first that fits holds.
+_MEANINGS: tuple[tuple[type[BaseException], Callable[[Any], Problem]], ...] = (
+    (Refused, lambda error: error.problem),
+    (DomainError, _refusal),
+    (HTTPException, _of_framework),
+    (RequestValidationError, lambda error: _invalid(error.errors())),
+    (Unauthenticated, _unauthenticated),
+    (NotOneOfOurUsers, lambda error: Problem(403, "not_one_of_our_users", str(error))),
+    (ConcurrencyError, lambda _: CONCURRENT),
+    (UnserializableEvent, _of_payload),
+    *((kind, lambda _: UNAVAILABLE) for kind in _PASSING),
+    (DBAPIError, _of_data),
+)

@@ -47,6 +47,10 @@ class Family(AggregateRoot):
         family.admit(owner, email, Role(RoleName.OWNER))
         return family
 
+    def has_member(self, user_id: UserId) -> bool:
+        """Whether this user belongs to it."""
+        return any(member.user_id == user_id for member in self.members)
+
     def check_manager(self, user_id: UserId) -> None:
         """Raise NotAllowed unless this user decides who is invited."""
         if not any(member.user_id == user_id and member.role.invites for member in self.members):

@@ -16,6 +16,12 @@ from contexts.families.use_cases.inviting import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
+from contexts.families.use_cases.looking import (
+    FindFamily,
+    FindFamilyHandler,
+    FindFamilyMemberInvitation,
+    FindFamilyMemberInvitationHandler,
+)
 from contexts.families.use_cases.ports import Families, FamiliesUnitOfWork, Invitations
 
 __all__ = [
@@ -27,6 +33,10 @@ __all__ = [
     "ExpireFamilyMemberInvitationHandler",
     "Families",
     "FamiliesUnitOfWork",
+    "FindFamily",
+    "FindFamilyHandler",
+    "FindFamilyMemberInvitation",
+    "FindFamilyMemberInvitationHandler",
     "InvitationSent",
     "Invitations",
     "InviteFamilyMemberByEmail",
