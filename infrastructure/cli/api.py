@@ -54,8 +54,8 @@ def command(*, host: str | None, port: int | None, relay: bool | None, wait: boo
     told twice, it ends at once. Logs go to standard error, as JSON lines unless that is a terminal or with --json.
     """
     settings, http = Settings.from_environment(), http_settings(host=host, port=port, relay=relay)
-    set_up_logs(as_json=as_json or None)
     service = Service(settings, http, RelaySettings.from_environment(), http.required_token_key)
+    set_up_logs(as_json=as_json or None)
     with closing(listen(http.host, http.port)) as listening:
         run_loop(service.run(listening, wait=wait, on_started=lambda _: _log_start(url_of(listening))))
 

@@ -1,0 +1,202 @@
+"""The API as its users have it: over the wire, from a server process, with a relay process beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import httpx
+import pytest
+
+from tests import servers
+from tests.asking import KEY, USER, bearer, problem
+from tests.migrated import migrated_database
+from tests.processes import Serving
+from tests.waiting import until
+
+EVENTS = """
+SELECT event_type, aggregate_version, event_id, status, headers, payload
+FROM outbox_events WHERE aggregate_id = $1 ORDER BY position
+"""
+
+
+@pytest.fixture(scope="module")
+def database(postgres_server: servers.Server) -> Iterator[str]:
+    with migrated_database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def api(database: str) -> Iterator[str]:
+    """The URL of a server that serves all contexts, with a relay that delivers."""
+    settings = {"DATABASE_URL": database, "OUTBOX_API_TOKEN_KEY": KEY, "OUTBOX_POLL_INTERVAL": "0.2"}
+    with Serving("api", "--port", "0", **settings) as server, Serving("relay", **settings) as relay:
+        url = server.wait_for("API starts")["url"]
+        relay.wait_for("relay starts")
+        yield url
+        assert relay.stop() == 0
+        assert server.stop() == 0
+
+
+class Caller:
+    """Somebody who asks, and can look into the database at what came of it."""
+
+    def __init__(self, client: httpx.AsyncClient, connection: asyncpg.Connection) -> None:
+        self.http = client
+        self.database = connection
+
+    async def mutate(self, mutation: str, user: str = USER, **variables: Any) -> Any:
+        """Run a mutation as a user, and return what it gives."""
+        answer = await self.http.post(
+            "/graphql", json={"query": mutation, "variables": variables}, headers=bearer(user)
+        )
+        assert answer.status_code == 200, answer.text
+        told = answer.json()
+        assert "errors" not in told, told
+        (given,) = told["data"].values()
+        return given
+
+    async def events(self, aggregate_id: str | UUID) -> list[dict[str, Any]]:
+        """All that happened to an aggregate, in order, numbered without gaps."""
+        rows = [dict(row) for row in await self.database.fetch(EVENTS, UUID(str(aggregate_id)))]
+        assert [row["aggregate_version"] for row in rows] == list(range(1, len(rows) + 1))
+        return [
+            {**row, "headers": json.loads(row["headers"]), "payload": json.loads(row["payload"])}
+            for row in rows
+        ]
+
+    async def settled(self, aggregate_id: str | UUID, events: int) -> list[dict[str, Any]]:
+        """The events of an aggregate when so many are there, and delivered."""
+        found: list[dict[str, Any]] = []
+
+        async def are_delivered() -> bool:
+            found[:] = await self.events(aggregate_id)
+            return len(found) >= events and all(each["status"] == "delivered" for each in found)
+
+        await until(are_delivered)
+        assert len(found) == events
+        return found
+
+
+@pytest.fixture
+async def caller(api: str, database: str) -> AsyncIterator[Caller]:
+    connection = await asyncpg.connect(database)
+    async with httpx.AsyncClient(base_url=api, headers=bearer()) as client:
+        yield Caller(client, connection)
+    await connection.close()
+
+
+def types(events: list[dict[str, Any]]) -> list[str]:
+    return [event["event_type"] for event in events]
+
+
+def origins(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Whose request each event comes from."""
+    assert all(event["headers"].keys() == {"request_id", "user_id"} for event in events)
+    return [(event["headers"]["request_id"], event["headers"]["user_id"]) for event in events]
+
+
+# --- accounts and profiles -------------------------------------------------------------------------------
+
+
+async def test_who_signs_up_gets_a_profile(caller: Caller) -> None:
+    answer = await caller.http.post(
+        "/accounts", json={"email": "ada@example.org"}, headers={"x-request-id": "sign-up-1"}
+    )
+    assert answer.status_code == 201
+    account_id = answer.json()["id"]
+    (created,) = await caller.settled(account_id, 1)
+    assert created["event_type"] == "AccountCreated"
+    assert origins([created]) == [("sign-up-1", USER)]
+
+    profile_id = await caller.database.fetchval(
+        "SELECT id FROM profiles WHERE account_id = $1", UUID(account_id)
+    )
+    (made,) = await caller.settled(profile_id, 1)
+    assert made["event_type"] == "ProfileCreated"
+    assert made["headers"] == {
+        "correlation_id": str(created["event_id"]),
+        "causation_id": str(created["event_id"]),
+    }
+
+
+async def test_an_address_changes_once_and_is_read_back(caller: Caller) -> None:
+    account_id = (await caller.http.post("/accounts", json={"email": "brian@example.org"})).json()["id"]
+    for _ in range(2):
+        changed = await caller.http.patch(f"/accounts/{account_id}", json={"email": "brian@home.example"})
+        assert changed.status_code == 204
+    assert (await caller.http.get(f"/accounts/{account_id}")).json()["email"] == "brian@home.example"
+    assert types(await caller.events(account_id)) == ["AccountCreated", "AccountEmailChanged"]
+
+
+async def test_a_refusal_is_a_problem_over_the_wire_too(caller: Caller) -> None:
+    problem(await caller.http.post("/accounts", json={"email": "no address"}), 422)
+    problem(await caller.http.get(f"/accounts/{uuid4()}"), 404)
+    problem(
+        await caller.http.post("/accounts", content=b"{", headers={"content-type": "application/json"}), 400
+    )
+    problem(await caller.http.get("/accounts", headers={"authorization": "Bearer rubbish"}), 401)
+
+
+async def test_it_lives_and_is_ready(caller: Caller) -> None:
+    for path in ("/health/live", "/health/ready", "/docs"):
+        assert (await caller.http.get(path)).status_code == 200
+
+
+# --- families --------------------------------------------------------------------------------------------
+
+CREATE = "mutation ($input: CreateFamilyInput!) { createFamily(input: $input) { id members { role } } }"
+INVITE = """
+mutation ($input: InviteFamilyMemberByEmailInput!) {
+  inviteFamilyMemberByEmail(input: $input) { invitationId expiresAt isResend }
+}
+"""
+RESEND = """
+mutation ($id: UUID!) { resendFamilyMemberInvitation(invitationId: $id) { invitationId isResend } }
+"""
+ACCEPT = (
+    "mutation ($token: String!) { acceptFamilyMemberInvitation(token: $token) { id members { email role } } }"
+)
+
+
+async def test_who_is_invited_joins_by_the_newest_token(caller: Caller) -> None:
+    owner, guest = str(uuid4()), str(uuid4())
+    family = await caller.mutate(CREATE, owner, input={"name": "Lovelace", "ownerEmail": "ada@example.org"})
+    invitation = {"familyId": family["id"], "email": "bo@example.org", "role": "ADMIN"}
+    sent = await caller.mutate(INVITE, owner, input=invitation)
+    assert sent["isResend"] is False
+    again = await caller.mutate(RESEND, owner, id=sent["invitationId"])
+    assert again == {"invitationId": sent["invitationId"], "isResend": True}
+
+    first, second = await caller.events(sent["invitationId"])
+    assert first["payload"]["isResend"] is False
+    joined = await caller.mutate(ACCEPT, guest, token=second["payload"]["token"]["value"])
+    assert joined["members"] == [
+        {"email": "ada@example.org", "role": "OWNER"},
+        {"email": "bo@example.org", "role": "ADMIN"},
+    ]
+
+    asked = await caller.settled(sent["invitationId"], 3)
+    assert types(asked) == ["FamilyMemberInvited", "FamilyMemberInvited", "FamilyMemberInvitationAccepted"]
+    assert [user for _, user in origins(asked)] == [owner, owner, guest]
+    members = await caller.settled(family["id"], 3)
+    assert types(members) == ["FamilyCreated", "FamilyMemberJoined", "FamilyMemberJoined"]
+    # What one request did carries one id, in whichever aggregate.
+    assert origins(members)[-1] == origins(asked)[-1]
+    assert len({request for request, _ in origins([*asked, *members])}) == 4
+
+
+async def test_an_old_token_and_a_strangers_wish_are_refused_by_graphql(caller: Caller) -> None:
+    owner = str(uuid4())
+    family = await caller.mutate(
+        CREATE, owner, input={"name": "Babbage", "ownerEmail": "charles@example.org"}
+    )
+    invitation = {"familyId": family["id"], "email": "bo@example.org"}
+    body = {"query": INVITE, "variables": {"input": invitation}}
+    told = (await caller.http.post("/graphql", json=body)).json()
+    (error,) = told["errors"]
+    assert (error["extensions"]["type"], error["extensions"]["status"]) == ("urn:problem:not_allowed", 403)
+    assert types(await caller.events(family["id"])) == ["FamilyCreated", "FamilyMemberJoined"]

@@ -1,0 +1,157 @@
+"""What a request leaves in the database: its effect and its events, once, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import httpx
+import pytest
+from fastapi import FastAPI
+from lagom import Container
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from contexts.accounts.use_cases import SignUpHandler
+from infrastructure.container import build_container
+from infrastructure.database import create_engine
+from infrastructure.http import BearerTokens, create_app
+from infrastructure.relay import OutboxRelay, RelaySettings
+from infrastructure.settings import Settings
+from kernel import ConcurrencyError, UnserializableEvent
+from tests.asking import KEY, USER, asking, problem
+from tests.integration.http.conftest import Ask
+from tests.waiting import until
+
+EVENTS = "SELECT event_type, headers FROM outbox_events WHERE aggregate_id = $1 ORDER BY position"
+
+
+async def test_its_events_carry_its_id_and_its_user(client: httpx.AsyncClient, ask: Ask) -> None:
+    answer = await client.post(
+        "/accounts", json={"email": "carry@example.org"}, headers={"x-request-id": "request-7"}
+    )
+    ((event, headers),) = await ask(EVENTS, UUID(answer.json()["id"]))
+    assert event == "AccountCreated"
+    assert json.loads(headers) == {"request_id": "request-7", "user_id": USER}
+
+
+async def test_of_two_who_take_one_address_at_once_one_is_refused(
+    client: httpx.AsyncClient, ask: Ask
+) -> None:
+    answers = await asyncio.gather(
+        *(client.post("/accounts", json={"email": "race@example.org"}) for _ in range(8))
+    )
+    assert sorted(answer.status_code for answer in answers) == [201, *[409] * 7]
+    assert await ask("SELECT count(*) FROM accounts WHERE email = 'race@example.org'") == [(1,)]
+
+
+async def test_a_refusal_leaves_nothing(client: httpx.AsyncClient, ask: Ask) -> None:
+    before = await ask("SELECT count(*) FROM outbox_events")
+    for email in ("no address", "a" * 250 + "@b.org"):
+        problem(await client.post("/accounts", json={"email": email}), 422)
+    assert await ask("SELECT count(*) FROM outbox_events") == before
+
+
+class Failing:
+    """In the place of a use case: raises what the test wants."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def handle(self, _command: object) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (ConcurrencyError("row of accounts"), 409, "concurrent_change"),
+        (UnserializableEvent("AccountCreated", "email", "holds a NUL"), 422, "cannot_be_stored"),
+        (ZeroDivisionError("hunter2"), 500, "unexpected"),
+    ],
+)
+async def test_what_a_use_case_raises_has_its_status(
+    container: Container, app: FastAPI, error: Exception, status: int, kind: str
+) -> None:
+    container[SignUpHandler] = Failing(error)  # type: ignore[assignment]
+    async with asking(app) as client:
+        assert problem(await client.post("/accounts", json={"email": "a@b.c"}), status)["type"] == kind
+
+
+async def test_a_value_that_the_database_refuses_is_the_senders_mistake(
+    container: Container, app: FastAPI
+) -> None:
+    """The net below the gate: a NUL that came by another way than the body."""
+
+    class Storing:
+        async def handle(self, _command: object) -> Any:
+            from sqlalchemy import text
+
+            async with container[AsyncEngine].connect() as connection:
+                await connection.execute(text("SELECT CAST(:it AS text)"), {"it": "a\0b"})
+
+    container[SignUpHandler] = Storing()  # type: ignore[assignment]
+    async with asking(app) as client:
+        refused = problem(await client.post("/accounts", json={"email": "a@b.c"}), 422)
+    assert refused["type"] == "cannot_be_stored"
+
+
+async def test_when_all_connections_are_taken_it_says_so_soon(database: Settings) -> None:
+    engine = create_engine(database.required_database_url, pool_size=1, max_overflow=0, pool_timeout=0.05)
+    app = create_app(build_container(database, engine), BearerTokens(KEY))
+    async with engine.connect(), asking(app) as client:
+        answer = await client.post("/accounts", json={"email": "full@example.org"})
+        assert problem(answer, 503)["type"] == "unavailable"
+        assert answer.headers["retry-after"]
+    await engine.dispose()
+
+
+async def test_a_connection_that_is_lost_is_not_the_next_requests_trouble(
+    client: httpx.AsyncClient, database: Settings
+) -> None:
+    assert (await client.post("/accounts", json={"email": "before@example.org"})).status_code == 201
+    admin = await asyncpg.connect(database.database_url)
+    await admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await admin.close()
+    answers = [await client.post("/accounts", json={"email": f"after{n}@example.org"}) for n in range(3)]
+    assert answers[-1].status_code == 201
+    assert {answer.status_code for answer in answers} <= {201, 503}
+
+
+async def test_a_relay_may_live_in_the_application(container: Container, ask: Ask) -> None:
+    """R11: it delivers while the application serves, and gives back its lease when that ends."""
+    from kernel import discover_handlers
+
+    discover_handlers(["contexts.accounts", "contexts.profiles"])
+    relay = OutboxRelay(container[AsyncEngine], container, settings=RelaySettings(poll_interval_seconds=0.05))
+    app = create_app(container, BearerTokens(KEY), relay=relay)
+    async with app.router.lifespan_context(app), asking(app) as client:
+        account_id = UUID(
+            (await client.post("/accounts", json={"email": "relayed@example.org"})).json()["id"]
+        )
+
+        async def has_profile() -> bool:
+            return await ask("SELECT count(*) FROM profiles WHERE account_id = $1", account_id) == [(1,)]
+
+        await until(has_profile)
+        assert (await client.get("/health/live")).status_code == 200
+    assert await ask("SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()") == [(0,)]
+
+
+async def test_a_relay_that_ends_by_itself_is_told(
+    container: Container, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        async def run(self) -> None:
+            raise RuntimeError("the relay broke")
+
+    app = create_app(container, BearerTokens(KEY), relay=Broken())  # type: ignore[arg-type]
+    async with app.router.lifespan_context(app), asking(app) as client:
+        await asyncio.sleep(0)
+        assert problem(await client.get("/health/live"), 503)["type"] == "not_alive"
+    assert "has ended: start the process again" in caplog.text

@@ -1,0 +1,77 @@
+"""The service that `outbox api` runs, in this process: it begins when it can, and a signal ends it well (R11, R14)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import closing
+from typing import Any
+
+import attrs
+import httpx
+import pytest
+
+from infrastructure.cli.api import Service
+from infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
+from infrastructure.http import HttpSettings
+from infrastructure.http.serving import listen, url_of
+from infrastructure.relay import RelaySettings
+from infrastructure.settings import Settings
+from tests.asking import KEY, bearer
+from tests.waiting import until
+
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+
+
+def service(settings: Settings, **http: Any) -> Service:
+    return Service(settings, HttpSettings(**http), RelaySettings(poll_interval_seconds=0.05), KEY)
+
+
+@pytest.mark.parametrize("relay", [False, True], ids=["alone", "with a relay"])
+async def test_it_serves_until_a_signal(database: Settings, relay: bool) -> None:
+    started = asyncio.Event()
+    with closing(listen("127.0.0.1", 0)) as listening:
+        url = url_of(listening)
+        serving = asyncio.create_task(
+            service(database, relay=relay).run(listening, wait=False, on_started=lambda _: started.set())
+        )
+        await started.wait()
+        async with httpx.AsyncClient(base_url=url, headers=bearer()) as client:
+            assert (await client.get("/health/ready")).status_code == 200
+            answer = await client.post("/accounts", json={"email": f"served{relay}@example.org"})
+            assert answer.status_code == 201
+            assert "server" not in answer.headers
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+
+async def test_it_does_not_begin_without_its_database(empty_postgres_url: str) -> None:
+    for url, error in ((NOWHERE, DatabaseUnreachable), (empty_postgres_url, SchemaNotMigrated)):
+        with closing(listen("127.0.0.1", 0)) as listening, pytest.raises(error):
+            await service(Settings(database_url=url)).run(listening, wait=False, on_started=_never)
+
+
+async def test_while_it_waits_for_its_database_a_signal_ends_it_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with closing(listen("127.0.0.1", 0)) as listening, caplog.at_level("INFO", "outbox.start"):
+        waiting = asyncio.create_task(
+            service(Settings(database_url=NOWHERE)).run(listening, wait=True, on_started=_never)
+        )
+
+        async def waits() -> bool:
+            return "waiting for the database" in caplog.text
+
+        await until(waits)
+        os.kill(os.getpid(), signal.SIGINT)
+        await waiting
+    assert "stopped before it had begun" in caplog.text
+
+
+def test_its_key_is_not_shown(database: Settings) -> None:
+    assert KEY not in repr(attrs.evolve(service(database)))
+
+
+def _never(_app: object) -> None:
+    raise AssertionError("it has started")

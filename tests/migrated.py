@@ -1,0 +1,29 @@
+"""A database of its own with the tables of all contexts, for the tests of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.pool import NullPool
+
+from infrastructure.database import create_engine
+from infrastructure.outbox.migrator import migrate
+from infrastructure.settings import Settings
+from tests import servers
+
+
+@contextmanager
+def migrated_database(server: servers.Server) -> Iterator[str]:
+    """The URL of it; dropped afterwards."""
+    with servers.fresh_database(server) as url:
+        servers.run(_migrated(url))
+        yield url
+
+
+async def _migrated(url: str) -> None:
+    engine = create_engine(url, poolclass=NullPool)
+    try:
+        await migrate(engine, Settings(database_url=url))
+    finally:
+        await engine.dispose()
