@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from infrastructure.discovery import context_packages
 from infrastructure.http import graphql, health
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.http")
 
 DOCS, OPENAPI = "/docs", "/openapi.json"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HEALTH = (health.LIVE, health.READY)
 
 
@@ -82,8 +85,20 @@ def _include_contexts(app: FastAPI, settings: Settings) -> None:
         app.include_router(router)
 
 
-async def _leave_to_gate(_request: Request, error: Exception) -> Any:
+async def _leave_to_gate(request: Request, error: Exception) -> Any:
+    if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The framework names only the methods of the first route at this address.
+        error.headers = {"allow": ", ".join(_methods_at(request))}
     raise error
+
+
+def _methods_at(request: Request) -> list[str]:
+    routes = request.app.router.routes
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
 
 
 class _Delivering:

@@ -21,12 +21,13 @@ from strawberry.extensions import (
     QueryDepthLimiter,
     SchemaExtension,
 )
+from strawberry.schema.exceptions import CannotGetOperationTypeError
 from strawberry.tools import merge_types
 from strawberry.types import get_object_definition
 
 from infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
 from infrastructure.http.openapi import EVERYWHERE
-from infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, problem_of
+from infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
 from infrastructure.http.scope import container_of
 from kernel.context import current_headers
 
@@ -45,6 +46,11 @@ PATH = "/graphql"
 DEPTH_MAX = 10
 ALIASES_MAX = 15
 TOKENS_MAX = 2_000
+_WHICH = Problem(
+    400,
+    "which_operation",
+    "the query has no operation of that name, or several and none is named: say which with operationName",
+)
 T = TypeVar("T")
 
 
@@ -80,12 +86,15 @@ def router_of(apis: Sequence[Api]) -> APIRouter | None:
     @router.post(PATH, summary="Run a GraphQL operation")
     async def run(body: GraphQLRequest, request: Request) -> dict[str, Any]:
         """Answer with `data`, with `errors`, or with both; an error's `extensions` say what kind of problem it is."""
-        result = await schema.execute(
-            body.query,
-            variable_values=body.variables,
-            operation_name=body.operation_name,
-            context_value=GraphQLContext(container_of(request.scope)),
-        )
+        try:
+            result = await schema.execute(
+                body.query,
+                variable_values=body.variables,
+                operation_name=body.operation_name or None,
+                context_value=GraphQLContext(container_of(request.scope)),
+            )
+        except CannotGetOperationTypeError:
+            raise Refused(_WHICH) from None
         told: dict[str, Any] = {"data": result.data}
         if result.errors:
             told["errors"] = [error.formatted for error in result.errors]
@@ -149,6 +158,8 @@ def _told(error: GraphQLError) -> GraphQLError:
     original = error.original_error
     if original is None or isinstance(original, GraphQLError):
         return error  # of the operation's own text
+    if isinstance(original, RecursionError):
+        return GraphQLError("the operation nests too deeply: ask for less at once")
     problem = problem_of(original)
     if problem is UNEXPECTED:
         _log.error(

@@ -17,7 +17,7 @@ from infrastructure.http import BearerTokens, create_app
 from infrastructure.http.discovery import apis_of
 from infrastructure.http.example import curl_line
 from infrastructure.settings import Settings
-from tests.asking import KEY, USER, asking
+from tests.asking import KEY, USER, asking, problem
 
 Write = Callable[[str], str]
 
@@ -245,6 +245,7 @@ async def test_what_breaks_there_tells_nothing_and_is_logged(
         "mutation { take",
         "subscription { answer }",
         "{ ...f } fragment f on Query { ...f }",
+        "{a" * 900 + "}" * 900,
     ],
 )
 async def test_an_operation_that_cannot_be_run_is_told_and_not_run(graph: FastAPI, query: str) -> None:
@@ -264,6 +265,18 @@ async def test_what_is_no_operation_is_a_problem(graph: FastAPI, body: Any) -> N
     async with asking(graph) as client:
         answer = await client.post("/graphql", json=body)
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": "{ who }", "operationName": "b"},
+        {"query": "fragment f on Query { who }"},
+    ],
+)
+async def test_which_operation_to_run_must_be_clear(graph: FastAPI, body: Any) -> None:
+    async with asking(graph) as client:
+        assert problem(await client.post("/graphql", json=body), 400)["type"] == "which_operation"
 
 
 async def test_graphql_is_no_way_around_the_token(graph: FastAPI) -> None:

@@ -170,9 +170,10 @@ async def test_what_was_sent_is_not_sent_back(client: httpx.AsyncClient) -> None
 
 
 async def test_a_method_that_is_not_served_is_a_problem(client: httpx.AsyncClient) -> None:
-    answer = await client.delete("/accounts")
-    assert problem(answer, 405)["type"] == "method_not_allowed"
-    assert answer.headers["allow"] == "POST"
+    for path, methods in (("/accounts", "POST"), (f"/accounts/{USER}", "GET, PATCH")):
+        answer = await client.delete(path)
+        assert problem(answer, 405)["type"] == "method_not_allowed"
+        assert answer.headers["allow"] == methods
 
 
 async def test_who_hangs_up_is_not_waited_for(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
