@@ -6,7 +6,7 @@ require_http_extra()
 
 from infrastructure.http.app import create_app
 from infrastructure.http.authentication import Authenticator, Principal, Unauthenticated
-from infrastructure.http.bodies import JsonBody
+from infrastructure.http.bodies import JsonBody, Moment, WholeNumber, left_out
 from infrastructure.http.openapi import refusals
 from infrastructure.http.scope import CurrentPrincipal, Provided
 from infrastructure.http.settings import HttpSettings
@@ -18,9 +18,12 @@ __all__ = [
     "CurrentPrincipal",
     "HttpSettings",
     "JsonBody",
+    "Moment",
     "Principal",
     "Provided",
     "Unauthenticated",
+    "WholeNumber",
     "create_app",
+    "left_out",
     "refusals",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from email.message import Message
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from infrastructure.http.problems import Problem, Refused
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # Escapes that may stand for a NUL or a surrogate; whether a surrogate is alone, only reading it tells.
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it out"
 
@@ -27,6 +29,29 @@ class JsonBody(BaseModel):
     """A request's body: a member that nobody declared is refused, rather than ignored."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    def given(self) -> dict[str, Any]:
+        """Return the members that were sent: what a PATCH is to change."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+def left_out() -> Any:
+    """Let a member be left out that may not be null; `given` then has none of it."""
+    return Field(default_factory=lambda: None)
+
+
+def _text_only(value: object) -> object:
+    # pydantic would take a number, or a date alone, for a moment.
+    if isinstance(value, str) and not _MOMENT.match(value):
+        raise ValueError("write it like 2030-05-17T09:00:00+02:00")
+    return value if isinstance(value, str | datetime) else None
+
+
+Moment = Annotated[datetime, BeforeValidator(_text_only), Field(examples=["2030-05-17T09:00:00+02:00"])]
+"""A moment, as RFC 3339 writes it; whether it needs an offset, the domain says."""
+
+WholeNumber = Annotated[int, Field(strict=True)]
+"""A whole number, and no text that looks like one."""
 
 
 class ClientLeft(Exception):
