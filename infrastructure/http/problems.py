@@ -141,7 +141,8 @@ def _invalid(errors: Iterable[Mapping[str, Any]]) -> Problem:
         return Problem(400, "malformed_json", f"the body is no JSON: it goes wrong at character {where}")
     # What was sent is not sent back: it may be a secret, or no text.
     told = [
-        {"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"].removeprefix("Value error, "))} for each in found[:ERRORS_SHOWN_MAX]
+        {"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"].removeprefix("Value error, "))}
+        for each in found[:ERRORS_SHOWN_MAX]
     ]
     places = ", ".join(each["pointer"] for each in told)
     return Problem(

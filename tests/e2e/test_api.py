@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import httpx
 import pytest
+from graphql import build_client_schema, get_introspection_query, print_schema
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis_graphql import from_schema, nodes
 
 from tests import servers
 from tests.asking import KEY, USER, bearer, problem
@@ -200,3 +208,156 @@ async def test_an_old_token_and_a_strangers_wish_are_refused_by_graphql(caller: 
     (error,) = told["errors"]
     assert (error["extensions"]["type"], error["extensions"]["status"]) == ("urn:problem:not_allowed", 403)
     assert types(await caller.events(family["id"])) == ["FamilyCreated", "FamilyMemberJoined"]
+
+
+# --- messages --------------------------------------------------------------------------------------------
+
+CHANNEL, GROUP = str(uuid4()), str(uuid4())
+
+
+async def created(caller: Caller, path: str, **body: Any) -> str:
+    answer = await caller.http.post(path, json={"channel_id": CHANNEL, "body": "The choir meets.", **body})
+    assert answer.status_code == 201, answer.text
+    assert (await caller.http.get(answer.headers["location"])).json() == answer.json()
+    return str(answer.headers["location"])
+
+
+async def test_a_group_message_is_created_queued_and_cancelled(caller: Caller) -> None:
+    place = await created(caller, "/group-messages", contact_group_ids=[GROUP], total_recipients=12)
+    for status in ("queued", "queued", "cancelled"):
+        changed = await caller.http.patch(place, json={"status": status})
+        assert (changed.status_code, changed.json()["status"]) == (200, status)
+    refused = problem(await caller.http.patch(place, json={"status": "queued"}), 409)
+    assert refused["type"] == "illegal_transition"
+
+    events = await caller.settled(place.rpartition("/")[2], 3)
+    assert types(events) == ["group_message.created", "group_message.queued", "group_message.cancelled"]
+    assert [event["payload"]["status"] for event in events] == ["draft", "queued", "cancelled"]
+    assert [event["payload"].get("previous_status") for event in events] == [None, "draft", "queued"]
+    assert {user for _, user in origins(events)} == {USER}
+    assert len({request for request, _ in origins(events)}) == 3
+
+
+async def test_a_scheduled_message_is_paused_resumed_updated_and_cancelled(caller: Caller) -> None:
+    year = datetime.now(UTC).year + 2
+    place = await created(
+        caller,
+        "/scheduled-messages",
+        send_type="group",
+        scheduled_at=f"{year}-01-07T09:00:00",
+        timezone="Europe/Berlin",
+        recurrence_rule="FREQ=DAILY",
+    )
+    paused = await caller.http.patch(place, json={"status": "paused"})
+    assert paused.json()["status"] == "paused"
+    resumed = await caller.http.patch(place, json={"status": "pending"})
+    assert resumed.json()["next_trigger_at"] == f"{year}-01-07T08:00:00Z"
+    # In one request the schedule changes first, and what is resumed goes on by the new one.
+    later = {"scheduled_at": f"{year}-01-08T09:00:00", "recurrence_rule": None, "status": "paused"}
+    updated = await caller.http.patch(place, json=later)
+    assert (updated.json()["is_recurring"], updated.json()["status"]) == (False, "paused")
+    assert (await caller.http.patch(place, json={"status": "cancelled"})).json()["next_trigger_at"] is None
+
+    events = await caller.settled(place.rpartition("/")[2], 6)
+    assert types(events) == [
+        f"scheduled_message.{name}"
+        for name in ("created", "paused", "resumed", "updated", "paused", "cancelled")
+    ]
+    assert datetime.fromisoformat(events[2]["payload"]["next_trigger_at"]) == datetime(
+        year, 1, 7, 8, tzinfo=UTC
+    )
+    assert set(events[3]["payload"]["changed_fields"]) == {
+        "scheduled_at",
+        "is_recurring",
+        "recurrence_rule",
+        "next_trigger_at",
+    }
+    # Both of one request.
+    assert origins(events)[3] == origins(events)[4]
+    assert len({request for request, _ in origins(events)}) == 5
+
+
+async def test_anothers_message_is_not_there(caller: Caller) -> None:
+    place = await created(caller, "/group-messages", contact_group_ids=[GROUP], total_recipients=1)
+    stranger = bearer(str(uuid4()))
+    problem(await caller.http.get(place, headers=stranger), 404)
+    problem(await caller.http.patch(place, json={"status": "queued"}, headers=stranger), 404)
+    refused = problem(await caller.http.get(place, headers=bearer("no uuid")), 403)
+    assert refused["type"] == "not_one_of_our_users"
+    assert types(await caller.events(place.rpartition("/")[2])) == ["group_message.created"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/group-messages", {"contact_group_ids": [], "total_recipients": 1, "body": "x"}),
+        ("/group-messages", {"contact_group_ids": [GROUP], "total_recipients": "1", "body": "x"}),
+        ("/group-messages", {"contact_group_ids": [GROUP], "total_recipients": 1}),
+        ("/scheduled-messages", {"send_type": "group", "scheduled_at": 7, "timezone": "UTC", "body": "x"}),
+        (
+            "/scheduled-messages",
+            {"send_type": "group", "scheduled_at": "2030-01-01", "timezone": "UTC", "body": "x"},
+        ),
+        (
+            "/scheduled-messages",
+            {"send_type": "group", "scheduled_at": "2030-01-01T09:00", "timezone": "Nowhere", "body": "x"},
+        ),
+    ],
+)
+async def test_what_is_no_message_is_refused(caller: Caller, path: str, body: dict[str, Any]) -> None:
+    before = await caller.database.fetchval("SELECT count(*) FROM outbox_events")
+    problem(await caller.http.post(path, json={"channel_id": CHANNEL, **body}), 422)
+    assert await caller.database.fetchval("SELECT count(*) FROM outbox_events") == before
+
+
+async def test_null_is_no_way_to_leave_out(caller: Caller) -> None:
+    for member in ("scheduled_at", "timezone", "status"):
+        answer = await caller.http.patch(f"/scheduled-messages/{uuid4()}", json={member: None})
+        assert [each["pointer"] for each in problem(answer, 422)["errors"]] == [f"#/{member}"]
+
+
+# --- whatever is sent ------------------------------------------------------------------------------------
+
+# What the documentation cannot say: rules of the domain refuse what it allows.
+NOT_CHECKED = "positive_data_acceptance"
+EXAMPLES = "15"
+
+
+def test_whatever_is_sent_is_answered_as_documented(
+    api: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Schemathesis, with every check that it has: no 5xx, and no answer that the OpenAPI document does not tell of."""
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("schemathesis"), "--no-color", "run", f"{api}/openapi.json"),
+            *("--header", f"Authorization: {bearer()['Authorization']}", "--warnings", "off"),
+            *("--checks", "all", "--exclude-checks", NOT_CHECKED, "--max-examples", EXAMPLES),
+            *("--seed", str(request.config.getoption("--hypothesis-seed"))),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_whatever_operation_is_run_is_answered_by_graphql(api: str) -> None:
+    """Valid operations of every shape: each gives data or a refusal, never what nobody has thought of."""
+    with httpx.Client(base_url=api, headers=bearer()) as client:
+
+        def run(query: str) -> Any:
+            answer = client.post("/graphql", json={"query": query})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        schema = print_schema(build_client_schema(run(get_introspection_query(descriptions=False))["data"]))
+
+        @settings(max_examples=80, suppress_health_check=list(HealthCheck))
+        @given(from_schema(schema, custom_scalars={"UUID": st.uuids().map(str).map(nodes.String)}))
+        def holds(query: str) -> None:
+            for error in run(query).get("errors", ()):
+                assert error.get("extensions", {}).get("status", 400) < 500, error
+
+        holds()
