@@ -29,18 +29,22 @@ def command() -> None:
     """Measure on the server of DATABASE_URL, in a database of its own, or on the embedded PostgreSQL."""
 
 
+@command.command("api")
+@click.option(
+    "--short", is_flag=True, help="A moment of each, to see that it works; the figures mean little."
+)
+@json_option
+def api(*, short: bool, as_json: bool) -> None:
+    """Measure what recording an event costs a commit that comes through the API."""
+    _print_flat(_measured("api", short=short), as_json=as_json)
+
+
 @command.command("capture")
 @click.option("--short", is_flag=True, help="A few rounds, to see that it works; the figures mean little.")
 @json_option
 def capture(*, short: bool, as_json: bool) -> None:
     """Measure what recording events costs a commit."""
-    measurement = _measurement("capture")
-    with _database_explained():
-        figures = asyncio.run(measurement.run(short=short))
-    if as_json:
-        print_json(figures)
-    else:
-        print_rows([{"figure": name, "value": value} for name, value in figures.items()])
+    _print_flat(_measured("capture", short=short), as_json=as_json)
 
 
 @command.command("relay")
@@ -68,6 +72,20 @@ def relay(*, short: bool, only: tuple[str, ...], as_json: bool) -> None:
                 for figure, value in found.items()
             ]
         )
+
+
+def _measured(name: str, *, short: bool) -> dict[str, Any]:
+    measurement = _measurement(name)
+    with _database_explained():
+        figures: dict[str, Any] = asyncio.run(measurement.run(short=short))
+    return figures
+
+
+def _print_flat(figures: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(figures)
+    else:
+        print_rows([{"figure": name, "value": value} for name, value in figures.items()])
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def test_a_name_that_is_none_is_refused() -> None:
     assert "no measurement 'speed'" in sentence
 
 
-@pytest.mark.parametrize("name", ["capture"])
+@pytest.mark.parametrize("name", ["api", "capture"])
 def test_the_short_form_of_the_others_works_too(name: str, postgres_server: Server) -> None:
     done = outbox("bench", name, "--short", "--json", DATABASE_URL=postgres_server.url)
     assert (done.returncode, done.stderr) == (0, "")
