@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any, Self
@@ -19,10 +18,10 @@ SECONDS_MAX = 60.0
 class Serving:
     """The process; its log is read all the time, or it would stand still when nobody takes what it says."""
 
-    def __init__(self, *words: str, folder: Path = ROOT, **settings: str) -> None:
+    def __init__(self, *words: str, **settings: str) -> None:
         self.process = subprocess.Popen(
             [*COMMAND, *words],
-            cwd=folder,
+            cwd=ROOT,
             env=environment_with(**settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -38,7 +38,7 @@ class Connections:
 
     async def __aexit__(self, *_: object) -> None:
         """Hang up."""
-        for _, writer in self._open:
+        for _reader, writer in self._open:
             writer.close()
             await writer.wait_closed()
 

@@ -32,8 +32,9 @@ from infrastructure.http.graphql import GraphQLContext, provided
 
 Asked = Info[GraphQLContext, None]
 
-FamilyRole = strawberry.enum(RoleName, name="FamilyRole")
-FamilyMemberInvitationStatus = strawberry.enum(InvitationStatus, name="FamilyMemberInvitationStatus")
+# What they are called in the schema, beside what other contexts bring.
+strawberry.enum(RoleName, name="FamilyRole")
+strawberry.enum(InvitationStatus, name="FamilyMemberInvitationStatus")
 
 
 def _user_id(info: Asked) -> UUID:
@@ -46,7 +47,7 @@ class MemberType:
 
     user_id: UUID
     email: str
-    role: FamilyRole
+    role: RoleName
     joined_at: datetime
 
 
@@ -80,8 +81,8 @@ class InvitationType:
     id: UUID
     family_id: UUID
     email: str
-    role: FamilyRole
-    status: FamilyMemberInvitationStatus
+    role: RoleName
+    status: InvitationStatus
     expires_at: datetime
 
     @classmethod
@@ -125,7 +126,7 @@ class InviteFamilyMemberByEmailInput:
 
     family_id: UUID
     email: str
-    role: FamilyRole = RoleName.MEMBER
+    role: RoleName = RoleName.MEMBER
 
 
 @strawberry.type
