@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from infrastructure.http import HttpSettings
+
 # Who the printed token is for; `outbox token` makes those of others.
 DEVELOPER = "01890a5d-ac96-774b-bcce-b302099a8057"
 TOKEN_SECONDS = 7 * 24 * 3600
@@ -56,11 +58,17 @@ def command(*, host: str | None, port: int | None, folder: Path | None, as_json:
     kept = DevFolder(folder or default_folder(project_folder()))
     with kept.held(), closing(listen(http.host, http.port)) as listening:
         key = http.token_key or kept.made_token_key()
+        about = {"url": url_of(listening), "token": _token(key, http), "folder": str(kept.path)}
         with EmbeddedPostgres(kept.database) as server:
-            settings = attrs.evolve(settings, database_url=server.url)
-            about = {"folder": str(kept.path), "database_url": server.url}
-            service = Service(settings, http, relay_settings, key)
+            about["database_url"] = server.url
+            service = Service(attrs.evolve(settings, database_url=server.url), http, relay_settings, key)
             run_loop(_serve(service, listening, about, as_json=as_json))
+
+
+def _token(key: str, http: HttpSettings) -> str:
+    return sign(
+        key, DEVELOPER, lasts_seconds=TOKEN_SECONDS, issuer=http.token_issuer, audience=http.token_audience
+    )
 
 
 async def _serve(service: Service, listening: socket.socket, about: dict[str, str], *, as_json: bool) -> None:
@@ -71,21 +79,11 @@ async def _serve(service: Service, listening: socket.socket, about: dict[str, st
         await engine.dispose()
 
     def tell(app: FastAPI) -> None:
-        told = {**_about_api(service, app, url_of(listening)), **about}
+        url, token = about["url"], about["token"]
+        told = {**about, "docs": url + DOCS, "curl": curl_line(app.openapi(), url, token)}
         click.echo(json.dumps(told) if as_json else _page(told))
 
     await service.run(listening, wait=False, on_started=tell)
-
-
-def _about_api(service: Service, app: FastAPI, url: str) -> dict[str, str]:
-    token = sign(
-        service.token_key,
-        DEVELOPER,
-        lasts_seconds=TOKEN_SECONDS,
-        issuer=service.http.token_issuer,
-        audience=service.http.token_audience,
-    )
-    return {"url": url, "docs": url + DOCS, "token": token, "curl": curl_line(app.openapi(), url, token)}
 
 
 def _page(told: dict[str, str]) -> str:

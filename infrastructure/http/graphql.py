@@ -158,8 +158,6 @@ def _told(error: GraphQLError) -> GraphQLError:
     original = error.original_error
     if original is None or isinstance(original, GraphQLError):
         return error  # of the operation's own text
-    if isinstance(original, RecursionError):
-        return GraphQLError("the operation nests too deeply: ask for less at once")
     problem = problem_of(original)
     if problem is UNEXPECTED:
         _log.error(

@@ -17,7 +17,7 @@ from fastapi import APIRouter, FastAPI, Response
 from lagom import Container
 
 from infrastructure.http import BearerTokens, CurrentPrincipal, HttpSettings, Principal, Provided, create_app
-from infrastructure.http.bodies import UNSTORABLE
+from infrastructure.http.bodies import UNSTORABLE, again
 from kernel.context import current_headers
 from tests.asking import KEY, USER, asking, bearer, problem
 
@@ -191,6 +191,15 @@ async def test_who_hangs_up_is_not_waited_for(app: FastAPI, caplog: pytest.LogCa
         await app(scope, receive, send)
     assert sent == []
     assert caplog.records[-1].__dict__["status"] == 499
+
+
+async def test_after_the_body_comes_what_came_after_it() -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    received = again(b"{}", receive)
+    assert await received() == {"type": "http.request", "body": b"{}", "more_body": False}
+    assert await received() == {"type": "http.disconnect"}
 
 
 # --- what an endpoint has, and what may happen in it -----------------------------------------------------
