@@ -47,7 +47,7 @@ class Sizes:
     slice_seconds: float
 
 
-FULL, SHORT = Sizes(11, 2.0), Sizes(2, 0.2)
+FULL, SHORT = Sizes(51, 0.5), Sizes(2, 0.2)
 
 
 async def run(*, short: bool = False) -> dict[str, Any]:
