@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from hypothesis import HealthCheck, settings
 from tests import servers
 
 SERVER = pytest.StashKey[servers.Server]()
+
+# Imports and collection make a great many objects that stay. Python's 700 would walk them a thousand times.
+GARBAGE_COUNTED_MAX = 50_000
 
 settings.register_profile(
     "default",
@@ -29,10 +33,16 @@ settings.register_profile("long", settings.get_profile("default"), max_examples=
 # First, since Hypothesis' own plugin reads the seed in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(GARBAGE_COUNTED_MAX)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
     if config.getoption("--hypothesis-seed") is None:
         seed = os.environ.get("OUTBOX_SEED") or random.randrange(2**32)
         config.option.hypothesis_seed = str(seed)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
