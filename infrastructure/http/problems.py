@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 PROBLEM_TYPE = "application/problem+json"
+# RFC 9110 renamed them, and which name Python knows depends on its age.
+_RENAMED = {413: "Content Too Large", 422: "Unprocessable Content"}
 KIND_PREFIX = "urn:problem:"
 RETRY_SECONDS = 5
 ERRORS_SHOWN_MAX = 20
@@ -66,7 +68,7 @@ class Problem:
         """Write it as JSON; the request's id finds it in the log."""
         told = {
             "type": KIND_PREFIX + self.kind,
-            "title": HTTPStatus(self.status).phrase,
+            "title": _RENAMED.get(self.status) or HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
             "request_id": request_id,

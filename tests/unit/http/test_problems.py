@@ -71,7 +71,7 @@ def test_a_problem_is_written_whatever_it_tells() -> None:
     told = json.loads(Problem(422, "odd", "a lone \ud800").body("id"))
     assert told["detail"] == "a lone \ud800"
     assert told["type"] == "urn:problem:odd"
-    assert told["title"] == "Unprocessable Entity"
+    assert told["title"] == "Unprocessable Content"
 
 
 def test_who_has_to_wait_is_told_how_long() -> None:
