@@ -17,7 +17,8 @@ from infrastructure.demo.play import play, scenes_of
 from infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from infrastructure.demo.stage import Printer, Scene
+    from infrastructure.demo.play import Scenes
+    from infrastructure.demo.stage import Printer
 
 
 @click.command("demo")
@@ -41,7 +42,7 @@ def command(*, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-async def _on_embedded(settings: Settings, scenes: list[Scene], printer: Printer) -> dict[str, Any]:
+async def _on_embedded(settings: Settings, scenes: Scenes, printer: Printer) -> dict[str, Any]:
     async with EmbeddedPostgres() as server:
         return await play(attrs.evolve(settings, database_url=server.url), scenes, printer)
 

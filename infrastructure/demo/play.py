@@ -20,19 +20,24 @@ from kernel import discover_handlers
 from kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from lagom import Container
 
     from infrastructure.demo.stage import Printer, Scene
     from infrastructure.settings import Settings
+
+    Scenes = dict[str, tuple[Scene, ...]]
 
 
 class NothingToShow(InfrastructureError):
     """No context has scenes."""
 
 
-def scenes_of(settings: Settings) -> list[Scene]:
-    """Collect `SCENES` of the module `demo` of each context that has one."""
-    scenes = [scene for package in context_packages(settings) for scene in _scenes_in(package)]
+def scenes_of(settings: Settings) -> Scenes:
+    """Collect, by context, the `SCENES` of the module `demo` of each that has one."""
+    found = {package: _scenes_in(package) for package in context_packages(settings)}
+    scenes = {package: played for package, played in found.items() if played}
     if not scenes:
         raise NothingToShow(
             f"no context with a `demo` module is found from {Path.cwd()}: run this in a checkout of "
@@ -49,26 +54,27 @@ def _scenes_in(package: str) -> tuple[Scene, ...]:
         return tuple(import_module(f"{package}.demo").SCENES)
     except Exception as error:
         raise BadContext(
-            package, f"has a demo module that gives no SCENES ({type(error).__name__}: {error}): mend it"
+            package,
+            f"has a demo module that gives no SCENES ({type(error).__name__}: {error}): mend it, "
+            "or leave it out of OUTBOX_CONTEXTS",
         ) from error
 
 
-def _players(packages: tuple[str, ...]) -> list[str]:
-    """Name the contexts that have scenes, and those that react to their events: the rows of others stay none."""
-    with_scenes = {package for package in packages if _scenes_in(package)}
+def _players(acting: Collection[str], packages: tuple[str, ...]) -> list[str]:
+    """Name the contexts that act, and those that react to their events: the rows of others stay as they are."""
     reacting = {
         _context_of(each.handler, packages)
         for each in registered_handlers()
-        if any(_context_of(event_class, packages) in with_scenes for event_class in each.events)
+        if any(_context_of(event_class, packages) in acting for event_class in each.events)
     }
-    return [package for package in packages if package in with_scenes | reacting]
+    return [package for package in packages if package in acting or package in reacting]
 
 
 def _context_of(cls: type[Any], packages: tuple[str, ...]) -> str | None:
     return next((package for package in packages if cls.__module__.startswith(f"{package}.")), None)
 
 
-async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dict[str, Any]:
+async def play(settings: Settings, scenes: Scenes, printer: Printer) -> dict[str, Any]:
     """Migrate the database of the settings, play on it, and return the record of all that was shown."""
     container = build_container(settings)
     engine = container[AsyncEngine]
@@ -76,11 +82,13 @@ async def play(settings: Settings, scenes: list[Scene], printer: Printer) -> dic
         applied = await migrate(engine, settings)
         packages = context_packages(settings)
         discover_handlers(packages)
-        readings = Readings.over(_players(packages), settings.outbox_schema)
-        stage = Stage(container, readings, printer)
-        for scene in scenes:
-            stage.begin(_title(scene))
-            await scene(stage)
+        stage = Stage(container, printer)
+        for package, played in scenes.items():
+            readings = Readings.over(_players([package], packages), settings.outbox_schema)
+            for scene in played:
+                await stage.begin(_title(scene), readings)
+                await scene(stage)
+        readings = Readings.over(_players(scenes, packages), settings.outbox_schema)
         await _close(stage, container, readings)
         async with engine.connect() as connection:
             server = await readings.server(connection)
@@ -100,7 +108,7 @@ def _title(scene: Scene) -> str:
 
 async def _close(stage: Stage, container: Container, readings: Readings) -> None:
     """Hold the outbox against the aggregates: each event that should be there is, and no other."""
-    stage.begin("The closing account")
+    await stage.begin("The closing account", readings)
     async with container[AsyncEngine].connect() as connection:
         counts = await stage.show_counts("committed in all", connection)
         gaps = await readings.streams_with_gaps(connection)

@@ -79,17 +79,19 @@ class SilentPrinter:
 def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     """The columns that tell something; of the payload, what they do not say already."""
     said = {str(row["event_id"]), str(row["aggregate_id"]), row["occurred_at"].isoformat()}
-    payload = {key: value for key, value in row["payload"].items() if _in_words(value) not in said}
+    payload = {key: _in_words(value) for key, value in row["payload"].items()}
     stream = (row["aggregate_type"], row["aggregate_id"], row["aggregate_version"])
     return (
         str(row["position"]),
         row["event_type"],
         " ".join(str(part) for part in stream if part is not None),
-        ", ".join(f"{key}: {_in_words(value)}" for key, value in payload.items()),
+        ", ".join(f"{key}: {words}" for key, words in payload.items() if words not in said),
     )
 
 
 def _in_words(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"value"}:
+        return _in_words(value["value"])  # as the layout `camel` writes a value object
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -43,6 +43,10 @@ class Readings:
             for name, table in tables.items()
         }
 
+    async def newest_position(self, connection: AsyncConnection) -> int:
+        """The highest position that is committed, 0 before the first."""
+        return int(await connection.scalar(select(func.max(self.events.c.position))) or 0)
+
     async def events_after(self, connection: AsyncConnection, position: int) -> list[dict[str, Any]]:
         """The rows above a position, in order, with what is sensitive masked."""
         columns = (

@@ -35,16 +35,20 @@ class Printer(Protocol):
 class Stage:
     """Where scenes are played: it shows, and remembers what was shown."""
 
-    def __init__(self, container: Container, readings: Readings, printer: Printer) -> None:
+    _readings: Readings
+
+    def __init__(self, container: Container, printer: Printer) -> None:
         self.container = container
         self.record: list[dict[str, Any]] = []
         self.holds = True
-        self._readings = readings
         self._printer = printer
         self._shown_up_to = 0
 
-    def begin(self, title: str) -> None:
-        """Raise the curtain on the next scene."""
+    async def begin(self, title: str, readings: Readings) -> None:
+        """Raise the curtain on the next scene, which shows what these read and is committed from now on."""
+        self._readings = readings
+        async with self.container[AsyncEngine].connect() as connection:
+            self._shown_up_to = await readings.newest_position(connection)
         self.record.append({"title": title, "shown": []})
         self._printer.title(len(self.record), title)
 
@@ -64,7 +68,7 @@ class Stage:
         return counts
 
     async def show_events(self) -> list[dict[str, Any]]:
-        """Show the outbox rows that were committed since the last time, and return them."""
+        """Show the outbox rows that were committed since the last time in this scene, and return them."""
         async with self.container[AsyncEngine].connect() as connection:
             rows = await self._readings.events_after(connection, self._shown_up_to)
         if rows:
