@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
-from contexts.messaging.domain import ScheduledMessage
 from contexts.messaging.events import GroupMessageStatus, ScheduledMessageStatus, SendType
 from contexts.messaging.use_cases import (
     ChangeGroupMessageStatus,
@@ -36,7 +35,8 @@ async def a_group_message_is_cancelled(stage: Stage) -> None:
             body="We open at nine.",
         )
     )
-    counts = await stage.show_counts("drafted, with a text and no template")
+    stage.say("It is drafted with a text of its own, and not with a template's.")
+    counts = await stage.show_counts("committed")
     stage.check("its text has become a template", holds=counts["message_templates"] == 1)
     # The second of two that are the same is no change.
     for status in (*[GroupMessageStatus.QUEUED] * 2, GroupMessageStatus.CANCELLED):
@@ -55,61 +55,66 @@ async def a_group_message_is_cancelled(stage: Stage) -> None:
 
 async def a_message_keeps_its_local_hour(stage: Stage) -> None:
     """A scheduled message is paused while the clocks change, and keeps its hour in its own time zone."""
-    account = uuid4()
-    update = stage.container[UpdateScheduledMessageHandler]
+    account, update = uuid4(), stage.container[UpdateScheduledMessageHandler]
     with using_clock(FrozenClock(_FRIDAY)) as clock:
         stage.say(
-            f"By this scene's clock it is {_FRIDAY:%A, %d %B %Y}; {_BERLIN.key} puts its own on on Sunday."
+            f"For this scene it is {_FRIDAY:%A, %d %B %Y}. In {_ZONE.key} summer time begins on Sunday."
         )
-        message = await stage.container[CreateScheduledMessageHandler].handle(
-            CreateScheduledMessage(
-                account_id=account,
-                channel_id=uuid4(),
-                send_type=SendType.GROUP,
-                scheduled_at=_AT_SIX,
-                timezone=_BERLIN.key,
-                recurrence_rule="FREQ=DAILY",
-                body="The shop closes in an hour.",
+        message = await stage.container[CreateScheduledMessageHandler].handle(_daily_at_six(account))
+        await update.handle(
+            UpdateScheduledMessage(
+                account_id=account, message_id=message.id, status=ScheduledMessageStatus.PAUSED
             )
         )
-        before = _told(stage, "Created to be sent daily", message)
-        change = UpdateScheduledMessage(account_id=account, message_id=message.id, status=_PAUSED)
-        await update.handle(change)
         clock.set(_MONDAY)
-        change = UpdateScheduledMessage(
-            account_id=account,
-            message_id=message.id,
-            recurrence_rule="FREQ=WEEKLY;BYDAY=MO,FR",
-            status=ScheduledMessageStatus.PENDING,
+        await update.handle(
+            UpdateScheduledMessage(
+                account_id=account,
+                message_id=message.id,
+                recurrence_rule="FREQ=WEEKLY;BYDAY=MO,FR",
+                status=ScheduledMessageStatus.PENDING,
+            )
         )
-        after = _told(stage, "Resumed on Monday, to be sent Mondays and Fridays", await update.handle(change))
+    stage.say(
+        "Set for each day at six in the evening and paused; on Monday resumed, for Mondays and Fridays:"
+    )
     rows = await stage.show_events()
-    _check(stage, rows, before, after)
+    _check_moments(stage, rows)
+    _check_order(stage, rows)
 
 
-_PAUSED = ScheduledMessageStatus.PAUSED
-_BERLIN = ZoneInfo("Europe/Berlin")
-# The clocks there went from 02:00 to 03:00 on the Sunday between.
+_ZONE = ZoneInfo("Europe/Berlin")
 _FRIDAY = datetime(2025, 3, 28, 12, tzinfo=UTC)
 _MONDAY = datetime(2025, 3, 31, 12, tzinfo=UTC)
 _AT_SIX = datetime(2025, 3, 28, 18)  # noqa: DTZ001 - local time in the message's own zone
 
 
-def _told(stage: Stage, what: str, message: ScheduledMessage) -> datetime | None:
-    """Say when a message is due next, and return it."""
-    due = message.next_trigger_at
-    if due is not None:
-        stage.say(f"{what}: next at {due.astimezone(_BERLIN):%A %H:%M} there, {due:%H:%M} in UTC.")
-    return due
-
-
-def _check(stage: Stage, rows: list[dict[str, Any]], before: datetime | None, after: datetime | None) -> None:
-    stage.check(
-        "six in the evening there, before the change (17:00 in UTC) and after it (16:00)",
-        holds=(before, after) == (_FRIDAY.replace(hour=17), _MONDAY.replace(hour=16)),
+def _daily_at_six(account: UUID) -> CreateScheduledMessage:
+    return CreateScheduledMessage(
+        account_id=account,
+        channel_id=uuid4(),
+        send_type=SendType.GROUP,
+        scheduled_at=_AT_SIX,
+        timezone=_ZONE.key,
+        recurrence_rule="FREQ=DAILY",
+        body="We close in an hour.",
     )
+
+
+def _check_moments(stage: Stage, rows: list[dict[str, Any]]) -> None:
+    """Hold what the first event and the last say is next against the clocks there and in UTC."""
+    due = [datetime.fromisoformat(rows[at]["payload"]["next_trigger_at"]) for at in (0, -1)]
+    for moment in due:
+        stage.say(f"Next on {moment.astimezone(_ZONE):%A at %H:%M} there, which is {moment:%H:%M} in UTC.")
     stage.check(
-        "of the change of both, the schedule's event comes first",
+        "the same hour there, and another in UTC",
+        holds=due == [_FRIDAY.replace(hour=17), _MONDAY.replace(hour=16)],
+    )
+
+
+def _check_order(stage: Stage, rows: list[dict[str, Any]]) -> None:
+    stage.check(
+        "one change of schedule and status is two events, the schedule's first",
         holds=_steps(rows) == [f"scheduled_message.{step}" for step in _SCHEDULED_STEPS],
     )
     changed = [row["payload"]["changed_fields"] for row in rows if "changed_fields" in row["payload"]]

@@ -14,6 +14,7 @@ from rich.text import Text
 
 # A pipe has no width of its own; this one holds the widest table.
 PIPE_COLUMNS = 110
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?\+00:00")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-([0-9a-f]{4})([0-9a-f]{8})")
 
 
@@ -79,7 +80,7 @@ class SilentPrinter:
 def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
     """The columns that tell something; of the payload, what they do not say already."""
     said = {str(row["event_id"]), str(row["aggregate_id"]), row["occurred_at"].isoformat()}
-    payload = {key: _in_words(value) for key, value in row["payload"].items()}
+    payload = {key: _in_words(value) for key, value in row["payload"].items() if key != "eventVersion"}
     stream = (row["aggregate_type"], row["aggregate_id"], row["aggregate_version"])
     return (
         str(row["position"]),
@@ -96,5 +97,5 @@ def _in_words(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    """Shorten ids to the end, which is what tells two apart; `--json` has them whole."""
-    return _UUID.sub(r"…\2", text)
+    """Shorten ids to the end, which is what tells two apart, and moments to the second; `--json` has them whole."""
+    return _MOMENT.sub(r"\1Z", _UUID.sub(r"…\2", text))

@@ -69,12 +69,6 @@ def test_the_loser_is_told_and_the_retry_wins(record: dict[str, object]) -> None
     assert [row["aggregate_version"] for row in rows] == [1, 2, 3]  # type: ignore[attr-defined]
 
 
-def test_the_account_is_closed_with_what_was_committed(record: dict[str, object]) -> None:
-    # Each account has its profile; each of both has its event, and one account two more.
-    assert shown(record, 6, "counts") == [{"accounts": 205, "profiles": 205, "outbox_events": 412}]
-    assert shown(record, 6, "holds") == [True, True, True]
-
-
 def test_the_relay_gives_each_account_its_profile(record: dict[str, object]) -> None:
     before, after = shown(record, 3, "counts")
     assert before == {"accounts": 4, "profiles": 0, "outbox_events": 6}
@@ -97,6 +91,51 @@ def test_a_killed_relay_is_replaced_and_nothing_is_lost_or_repeated(record: dict
     assert shown(record, 5, "holds") == [True, True, True, True]
 
 
+def test_an_invitation_that_is_sent_again_has_another_token_and_shows_none(record: dict[str, object]) -> None:
+    (rows,) = shown(record, 6, "events")
+    invited = [row["payload"] for row in rows if row["event_type"] == "FamilyMemberInvited"]  # type: ignore[attr-defined]
+    assert [payload["isResend"] for payload in invited] == [False, True]
+    assert [(payload["email"], payload["token"]) for payload in invited] == [("***", "***")] * 2
+    assert any("no invitation has this token" in str(said) for said in shown(record, 6, "say"))
+    assert shown(record, 6, "holds") == [True] * 4
+
+
+def test_a_group_message_goes_from_draft_to_cancelled(record: dict[str, object]) -> None:
+    (rows,) = shown(record, 7, "events")
+    assert [row["payload"]["status"] for row in rows] == ["draft", "queued", "cancelled"]  # type: ignore[attr-defined]
+    assert [row["aggregate_version"] for row in rows] == [1, 2, 3]  # type: ignore[attr-defined]
+    assert shown(record, 7, "holds") == [True] * 3
+
+
+def test_a_scheduled_message_is_resumed_at_its_own_hour_after_the_clocks_changed(
+    record: dict[str, object],
+) -> None:
+    (rows,) = shown(record, 8, "events")
+    assert isinstance(rows, list)
+    created, paused, updated, resumed = rows
+    assert paused["event_type"] == "scheduled_message.paused"
+    assert created["payload"]["next_trigger_at"] == "2025-03-28T17:00:00+00:00"
+    assert updated["payload"]["changed_fields"] == ["recurrence_rule", "next_trigger_at"]
+    assert resumed["payload"]["next_trigger_at"] == "2025-03-31T16:00:00+00:00"
+    assert shown(record, 8, "holds") == [True] * 3
+
+
+def test_the_account_is_closed_with_what_was_committed(record: dict[str, object]) -> None:
+    # Each account has its profile; each of both has its event, and one account two more. The other scenes add theirs.
+    (counts,) = shown(record, 9, "counts")
+    assert counts == {
+        "accounts": 205,
+        "families": 1,
+        "family_member_invitations": 1,
+        "group_messages": 1,
+        "message_templates": 2,
+        "profiles": 205,
+        "scheduled_messages": 1,
+        "outbox_events": 412 + 6 + 3 + 4,
+    }
+    assert shown(record, 9, "holds") == [True, True, True]
+
+
 def test_people_read_it_in_a_pipe_and_it_leaves_their_database_alone_and_heeds_the_schema() -> None:
     done = outbox("demo", DATABASE_URL="postgresql://nobody@nowhere.example/none", OUTBOX_SCHEMA="events")
     assert (done.returncode, done.stderr) == (0, "")
@@ -104,6 +143,10 @@ def test_people_read_it_in_a_pipe_and_it_leaves_their_database_alone_and_heeds_t
     assert "\x1b" not in done.stdout
     assert "@example" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 110
+    # What each event says beside the columns: no number of its layout, no object around a value, no microseconds.
+    assert "eventVersion" not in done.stdout
+    assert "{" not in done.stdout
+    assert "next_trigger_at: 2025-03-31T16:00:00Z" in done.stdout
 
 
 def test_it_plays_the_scenes_of_any_application(tmp_path: Path) -> None:
