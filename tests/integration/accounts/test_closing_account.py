@@ -7,6 +7,7 @@ from lagom import Container
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+import contexts.accounts.persistence  # noqa: F401 - its tables are what the account counts
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
 from infrastructure.demo.readings import Readings
 
