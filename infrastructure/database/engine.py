@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import asyncpg
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
@@ -22,7 +23,6 @@ from infrastructure.errors import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlalchemy.engine import Dialect
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 APPLICATION_NAME = "outbox-kernel"
@@ -63,7 +63,6 @@ def create_engine(
         connect_args=arguments,
         **{"pool_recycle": POOL_RECYCLE_SECONDS, "hide_parameters": True, **options},
     )
-    event.listen(engine.sync_engine, "do_connect", _connect_or_explain)
     # Not `pool_pre_ping`: it costs each transaction a round trip, to learn what asyncpg mostly knows already.
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
     return engine
@@ -92,6 +91,8 @@ def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool
     arguments: dict[str, Any] = {
         "dsn": url.set(drivername="postgresql").render_as_string(hide_password=False),
         "timeout": CONNECT_TIMEOUT_SECONDS,
+        # Not a listener of `do_connect`: any listener of a dialect slows each of its statements.
+        "async_creator_fn": _connect_or_explain,
         "server_settings": {name: value for name, value in defaults.items() if name not in url.query},
     }
     if pgbouncer:
@@ -105,10 +106,10 @@ def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool
     return arguments
 
 
-def _connect_or_explain(dialect: Dialect, _record: object, arguments: Any, options: dict[str, Any]) -> Any:
+async def _connect_or_explain(**options: Any) -> asyncpg.Connection:
     """Connect, and say in one sentence why that is refused: here nothing else can have raised an OSError."""
     with connecting(make_url(options["dsn"])), explained(options["dsn"]):
-        return dialect.loaded_dbapi.connect(*arguments, **options)
+        return await asyncpg.connect(**options)
 
 
 def _refuse_closed(dbapi_connection: Any, _record: object, _proxy: object) -> None:

@@ -8,7 +8,6 @@ restore: when the row is at c again, the next flush derives the same events, or 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -19,7 +18,7 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from infrastructure.outbox.capture_state import forget_state_of, state_of
-from infrastructure.outbox.emitted import take_out, waiting_in
+from infrastructure.outbox.emitted import carriers_among, take_out
 from infrastructure.outbox.statements import insert_event, insert_events
 from infrastructure.outbox.wake_up import wake_relays
 from kernel.aggregate import AggregateRoot, stale
@@ -30,10 +29,14 @@ from kernel.errors import KernelError, VersionMoved
 from kernel.events import DomainEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Session, UOWTransaction
+
+
+# Made once: json.dumps makes a new one per call when it is told anything.
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @attrs.frozen
@@ -45,52 +48,62 @@ class Capture:
 
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
-        carriers, events = waiting_in(session), list[DomainEvent]()
-        moves = list(_moves(session))
-        for aggregate, row_version, version in moves:
+        events, in_flush = list[DomainEvent](), state_of(session).in_flush
+        new = session.new
+        for aggregate, row_version, version in _moves(session, new):
             events += aggregate._events_between(row_version, version)
-        # One that was dispatched by hand before its aggregate was added is among these already (K6).
-        recorded = {id(event) for event in events}
-        events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
-        self._write(session, events, [aggregate for aggregate, _, _ in moves])
+            in_flush[aggregate] = version
+        carriers = carriers_among(new)
+        if carriers:
+            # One that was dispatched by hand before its aggregate was added is among these already (K6).
+            recorded = {id(event) for event in events}
+            events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
+        if events:
+            self._write(session, events, in_flush)
         take_out(session, carriers)
-        state_of(session).in_flush.update((aggregate, version) for aggregate, _, version in moves)
 
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
         """Write what other listeners recorded after ours, once it is known to be in the stored row."""
         state = state_of(session)
         events, late = list(state.late), []
-        for aggregate, row_version, version in _moves(session):
+        new = session.new
+        for aggregate, row_version, version in _moves(session, new):
             written = state.in_flush.get(aggregate, row_version)
             if version != written:
                 _check_row(session, aggregate, version)
                 events += aggregate._events_between(written, version)
                 late.append(aggregate)
             state.in_transaction[aggregate] = version
-        state.born.update(obj for obj in session.new if isinstance(obj, AggregateRoot))
-        self._write(session, events, late)
+        for obj in new:
+            if isinstance(obj, AggregateRoot):
+                state.born.add(obj)
+        if events:
+            self._write(session, events, late)
         state.late.clear()
         state.settled = state.written = True
 
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
-        self._write(session, state_of(session).late, [])
+        if events := state_of(session).late:
+            self._write(session, events, [])
 
     def _write(
-        self, session: Session, events: Sequence[DomainEvent], aggregates: Sequence[AggregateRoot]
+        self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[AggregateRoot]
     ) -> None:
-        if not events:
-            return
         envelopes = [seal(event) for event in in_order(events)]
-        headers = json.dumps(dict(current_headers()), ensure_ascii=False)
+        headers = _encode(dict(current_headers()))
         values: tuple[Any, ...]
         if len(envelopes) == 1:
             statement, values = insert_event(self.schema), (*envelopes[0], headers)
         else:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
             statement, values = insert_events(self.schema), (*columns, headers)
-        with _outbox_explained(connection := _connection(session, aggregates)):
+        connection = _connection(session, aggregates)
+        try:
             connection.exec_driver_sql(statement, values)
+        except DBAPIError as error:
+            _explain(error, connection)
+            raise
         state_of(session).wrote_by = connection.engine
 
     def after_commit(self, session: Session) -> None:
@@ -106,33 +119,28 @@ class Capture:
             wake_relays(state.wrote_by, self.channel)
 
 
-@contextmanager
-def _outbox_explained(connection: Connection) -> Iterator[None]:
+def _explain(error: DBAPIError, connection: Connection) -> None:
     """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
-    try:
-        yield
-    except DBAPIError as error:
-        # Whatever engine it is of: the parameters are payloads, and a payload may hold secrets (K11).
-        error.hide_parameters = True
-        # Not above: the package of this module has sessions with capture, and so imports this one.
-        from infrastructure.database.explain import explain  # noqa: PLC0415
+    # Whatever engine it is of: the parameters are payloads, and a payload may hold secrets (K11).
+    error.hide_parameters = True
+    # Not above: the package of this module has sessions with capture, and so imports this one.
+    from infrastructure.database.explain import explain  # noqa: PLC0415
 
-        refusal = explain(error, connection.engine.url)
-        if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
-            raise refusal from error
-        raise
+    refusal = explain(error, connection.engine.url)
+    if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
+        raise refusal from error
 
 
-def _connection(session: Session, aggregates: Sequence[AggregateRoot]) -> Connection:
+def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Connection:
     """Return the connection on which these aggregates' rows are written."""
-    mappers = {object_mapper(aggregate) for aggregate in aggregates}
-    if len(mappers) > 1 and len({id(session.get_bind(mapper)) for mapper in mappers}) > 1:
+    classes = {type(aggregate) for aggregate in aggregates}
+    if len(classes) > 1 and len({id(session.get_bind(cls)) for cls in classes}) > 1:
         raise KernelError(
             "one flush holds aggregates of several databases, so their rows and events cannot share a transaction; "
             "use one session per database"
         )
     try:
-        connection = session.connection(bind_arguments={"mapper": next(iter(mappers))} if mappers else None)
+        connection = session.connection(bind_arguments={"mapper": next(iter(classes))} if classes else None)
     except UnboundExecutionError as error:
         raise KernelError(
             "this session has `binds` and no default, so an emitted event has no database to go to; "
@@ -152,9 +160,9 @@ def after_transaction_end(session: Session, transaction: Any) -> None:
         forget_state_of(session)
 
 
-def _moves(session: Session) -> Iterator[tuple[AggregateRoot, int, int]]:
+def _moves(session: Session, new: Iterable[object]) -> Iterator[tuple[AggregateRoot, int, int]]:
     """Yield each aggregate with the version of its row and the version it is about to have."""
-    for obj in session.new:
+    for obj in new:
         if isinstance(obj, AggregateRoot):
             yield obj, 0, _version(obj)
     for obj in (*session.dirty, *session.deleted):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.exc import StaleDataError
 
 from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from kernel.errors import AggregateIdTaken, ConcurrencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from sqlalchemy.exc import DBAPIError
 
 _LOST_RACES = {
     "40001": "the database found that this transaction and another cannot both hold (serialization failure)",
@@ -26,26 +24,19 @@ _UNIQUE_VIOLATION = "23505"
 aggregate_keys: set[tuple[str, str]] = set()
 
 
-@contextmanager
-def conflicts_translated() -> Iterator[None]:
-    """Raise ConcurrencyError in place of the database errors that mean: load again and retry."""
-    try:
-        yield
-    except (StaleDataError, DBAPIError) as error:
-        conflict = as_conflict(error)
-        if conflict is None:
-            raise
+# Functions for an `except` clause, not context managers: one that meets no error costs nothing.
+
+
+def raise_conflict(error: BaseException) -> None:
+    """Raise ConcurrencyError in place of an error that means: load again and retry."""
+    conflict = as_conflict(error)
+    if conflict is not None:
         raise conflict from error
 
 
-@contextmanager
-def lost_races_translated() -> Iterator[None]:
+def raise_lost_race(error: DBAPIError) -> None:
     """Do so for what any statement may meet; a key that is taken stays the error of whoever wrote the statement."""
-    try:
-        yield
-    except DBAPIError as error:
-        if sqlstate(error) not in _LOST_RACES:
-            raise
+    if sqlstate(error) in _LOST_RACES:
         raise _lost_race(error) from error
 
 

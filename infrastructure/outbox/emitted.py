@@ -38,9 +38,9 @@ registry().map_imperatively(
 )
 
 
-def waiting_in(session: Session) -> list[Emitted]:
-    """Return the carriers that the session's next flush writes."""
-    return [obj for obj in session.new if type(obj) is Emitted]
+def carriers_among(new: Iterable[object]) -> list[Emitted]:
+    """Return the carriers among a session's new objects: its next flush writes their events."""
+    return [obj for obj in new if type(obj) is Emitted]
 
 
 def take_out(session: Session, carriers: Iterable[Emitted]) -> None:
@@ -84,4 +84,4 @@ class SessionBus(EventBus):
             self._session.add(Emitted(event))
 
     def _waiting(self) -> list[Emitted]:
-        return sorted(waiting_in(self._session), key=lambda carrier: carrier.event.stamp.sequence)
+        return sorted(carriers_among(self._session.new), key=lambda carrier: carrier.event.stamp.sequence)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, attributes
+from sqlalchemy.orm.exc import StaleDataError
 
 from infrastructure.outbox.capture import version_change
-from infrastructure.outbox.capture_state import state_of
-from infrastructure.outbox.conflicts import conflicts_translated, lost_races_translated
+from infrastructure.outbox.capture_state import known_state_of, state_of
+from infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
 from infrastructure.outbox.emitted import Emitted, SessionBus
 from kernel.aggregate import AggregateRoot
 from kernel.errors import KernelError, UncommittedEvents
@@ -35,7 +37,8 @@ class CapturedSession(Session):
 
     def has_uncommitted_changes(self) -> bool:
         """Whether objects at hand differ, flushed or not, from what a rollback would leave."""
-        if self.new or self.deleted or state_of(self).written:
+        state = known_state_of(self)
+        if self.new or self.deleted or (state is not None and state.written):
             return True
         return any(self.is_modified(obj) for obj in self.dirty)
 
@@ -48,11 +51,11 @@ class CapturedSession(Session):
         state = state_of(self)
         state.flushing = True
         try:
-            with conflicts_translated():
-                super().flush()
-                self._outbox_capture.write_late(self)
-        except BaseException:
+            super().flush()
+            self._outbox_capture.write_late(self)
+        except BaseException as error:
             self._undo_flush()
+            raise_conflict(error)
             raise
         finally:
             state.flushing = state.settled = False
@@ -67,13 +70,19 @@ class CapturedSession(Session):
 
     def _execute_internal(self, *args: Any, **options: Any) -> Any:
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
-        with lost_races_translated():
+        try:
             return super()._execute_internal(*args, **options)
+        except DBAPIError as error:
+            raise_lost_race(error)
+            raise
 
     def merge(self, instance: Any, **options: Any) -> Any:
         """Merge, with a row that another writer has changed since told as ConcurrencyError."""
-        with conflicts_translated():
+        try:
             return super().merge(instance, **options)
+        except (StaleDataError, DBAPIError) as error:
+            raise_conflict(error)
+            raise
 
     def bulk_save_objects(self, objects: Iterable[object], *args: Any, **options: Any) -> None:
         """Save past the unit of work, which writes no events; so none may be waiting to be written."""
@@ -122,7 +131,8 @@ class CapturedSession(Session):
     def _give_up(self, close: Any) -> None:
         self._closing = True
         try:
-            if state_of(self).in_transaction:
+            state = known_state_of(self)
+            if state is not None and state.in_transaction:
                 # A mere close would leave these aggregates looking stored, and a new one could never be added again.
                 self.rollback()
         finally:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, attributes
+from sqlalchemy.orm.exc import StaleDataError
 
 from infrastructure.outbox.capture_state import known_state_of
-from infrastructure.outbox.conflicts import conflicts_translated
+from infrastructure.outbox.conflicts import raise_conflict
 
 
 class CapturedTransaction(SessionTransaction):
@@ -13,8 +15,11 @@ class CapturedTransaction(SessionTransaction):
 
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
-        with conflicts_translated():
+        try:
             super().commit(_to_root)
+        except (StaleDataError, DBAPIError) as error:
+            raise_conflict(error)
+            raise
 
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""

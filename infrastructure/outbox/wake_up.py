@@ -39,12 +39,13 @@ class Bell:
     _rung: asyncio.Event = attrs.Factory(asyncio.Event)
     _task: asyncio.Task[None] | None = None
     _connection: asyncpg.Connection | None = None
-    _silent: bool = False
+    _telling: bool = False
+    _leaving: bool = False
 
     def ring(self) -> None:
         """Have the relays told soon."""
         self._rung.set()
-        self._silent = False
+        self._leaving = False
         if self._task is None or self._task.done():
             # Its own context: it outlives the request that rang first.
             self._task = asyncio.get_running_loop().create_task(
@@ -52,9 +53,11 @@ class Bell:
             )
 
     def silence(self) -> None:
-        """Let go of the connection: the engine is disposed of."""
+        """Let go of the connection once what is untold is told: the engine is disposed of."""
+        self._leaving = True
+        if self._telling or self._rung.is_set():
+            return  # a program may end with a commit, and dispose of its engine in between
         self._hang_up()
-        self._silent = True
         if self._task is not None:
             self._task.cancel()
 
@@ -71,13 +74,14 @@ class Bell:
 
     async def _is_rung(self) -> bool:
         try:
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with asyncio.timeout(0 if self._leaving else LINGER_SECONDS):
                 return await self._rung.wait()
         except TimeoutError:
             return False
 
     async def _tell(self) -> None:
         self._rung.clear()
+        self._telling = True
         try:
             try:
                 await self._notify()
@@ -92,6 +96,8 @@ class Bell:
             self._rung.set()
             self._hang_up()
             raise
+        finally:
+            self._telling = False
 
     async def _notify(self) -> None:
         if self._connection is None or self._connection.is_closed():
@@ -105,7 +111,7 @@ class Bell:
 
     async def _say_farewell(self) -> None:
         """Tell what is untold, as when a program ends with its last commit, and hang up."""
-        if self._rung.is_set() and not self._silent:
+        if self._rung.is_set():
             await self._tell()
         await self._close()
 
@@ -129,11 +135,20 @@ def wake_relays(engine: Engine, channel: str) -> None:
     bells = _bells.get(engine)
     if bells is None:
         bells = _bells[engine] = WeakKeyDictionary()
-        event.listen(engine, "engine_disposed", _silence)
+        _on_dispose(engine)
     bell = bells.get(loop)
     if bell is None:
         bell = bells[loop] = Bell(engine, channel)
     bell.ring()
+
+
+def _on_dispose(engine: Engine) -> None:
+    """Have the bells silenced with the engine, and nothing else of it slowed."""
+    # Any listener of an engine makes SQLAlchemy ask at each statement who listens, which is a thirtieth of a commit.
+    # This one is called without being asked for.
+    heard = engine._has_events
+    event.listen(engine, "engine_disposed", _silence)
+    engine._has_events = heard
 
 
 def _silence(engine: Engine) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from sqlalchemy import event, text
 
 from infrastructure import connections
 from infrastructure.connections import connect
@@ -53,3 +55,16 @@ async def test_a_server_that_goes_silent_while_it_is_greeted_is_one_sentence(
         async with asyncio.timeout(4):
             with pytest.raises(DatabaseUnreachable):
                 await connect(engine.sync_engine)
+
+
+async def test_an_application_may_listen_to_its_connecting(empty_postgres_url: str) -> None:
+    """As it does to give a password that is made anew for each login."""
+    engine = create_engine(empty_postgres_url)
+
+    @event.listens_for(engine.sync_engine, "do_connect")
+    def name_it(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
+        options["server_settings"] = {"application_name": "named by a listener"}
+
+    async with engine.connect() as connection:
+        assert await connection.scalar(text("SHOW application_name")) == "named by a listener"
+    await engine.dispose()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -19,6 +20,7 @@ from contexts.accounts.persistence import SqlAccountsUnitOfWork, accounts_metada
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
 from infrastructure.outbox.migrator import downgrade
 from infrastructure.settings import Settings
+from tests.stumbling import stumbling
 
 EVENTS = """
 SELECT aggregate_id, aggregate_version, event_type, payload->>'email'
@@ -99,6 +101,35 @@ async def test_another_accounts_address_cannot_be_taken_over(container: Containe
 async def test_an_account_that_is_not_there_is_a_sentence(container: Container) -> None:
     with pytest.raises(AccountNotFound, match="there is no account"):
         await container[ChangeEmailHandler].handle(ChangeEmail(uuid4(), "ada@example.org"))
+
+
+EVERYTHING = (
+    "SELECT to_jsonb(accounts) FROM accounts UNION ALL SELECT to_jsonb(outbox_events) FROM outbox_events"
+)
+
+
+@pytest.mark.parametrize(
+    ("handler", "command_for", "steps"),
+    [
+        (SignUpHandler, lambda _: SignUp("bo@example.org"), ["accounts.by_email", "accounts.add", "commit"]),
+        (
+            ChangeEmailHandler,
+            lambda ada: ChangeEmail(ada, "ada@home.example"),
+            ["accounts.get", "accounts.by_email", "commit"],
+        ),
+    ],
+)
+async def test_a_failure_between_two_steps_leaves_neither_state_nor_events(
+    container: Container, rows: Any, handler: Any, command_for: Callable[[UUID], Any], steps: list[str]
+) -> None:
+    command = command_for(await container[SignUpHandler].handle(SignUp("ada@example.org")))
+    before, failed = await rows(EVERYTHING), []
+    attempts = stumbling(container[SqlAccountsUnitOfWork], lambda uow: handler(uow).handle(command))
+    async for step in attempts:
+        failed.append(step)
+        assert await rows(EVERYTHING) == before
+    assert failed == steps
+    assert len(await rows(EVENTS)) == 2
 
 
 async def test_the_declared_table_is_the_replayed_migrations(container: Container, rows: Any) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from sqlalchemy import Engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.pool import NullPool
 
 from contexts.profiles.events import ProfileCreated
 from infrastructure.connections import connect
@@ -18,8 +20,11 @@ from infrastructure.database import create_engine, session_factory
 from infrastructure.outbox import wake_up
 from infrastructure.outbox.migrator import migrate
 from infrastructure.outbox.wake_up import wake_relays
+from infrastructure.relay.line import Line
 from infrastructure.relay.listening import Listener
 from infrastructure.settings import Settings
+from tests.commands import ROOT, environment_with
+from tests.pooler import pooler_before
 from tests.waiting import until
 
 CHANNEL = "outbox_channel"
@@ -193,28 +198,45 @@ async def test_a_commit_survives_that_nobody_can_be_told(
     assert await connection.fetchval("SELECT count(*) FROM outbox_events") == 2
 
 
-def test_the_last_commit_of_a_program_is_told(empty_postgres_url: str) -> None:
-    """What rings when the loop is about to end is said before it ends."""
-    ear = Ear()
+PROGRAM = """
+import asyncio, sys
+from uuid import uuid4
+from sqlalchemy.pool import NullPool
+from contexts.profiles.events import ProfileCreated
+from infrastructure.database import create_engine, session_factory
 
-    async def prepare() -> None:
-        engine = create_engine(empty_postgres_url)
-        await migrate(engine, Settings(contexts=()))
-        await engine.dispose()
+async def program():
+    engine = create_engine(sys.argv[1], **{options})
+    async with session_factory(engine)() as session:
+        session.sync_session.outbox.emit(ProfileCreated(uuid4(), uuid4()))
+        await session.commit()
+        {end}
 
-    async def program() -> None:
-        await commit_one(session_factory(create_engine(empty_postgres_url)))
+asyncio.run(program())
+"""
+ENDS = {
+    "it returns": ("{}", "return"),
+    "it exits": ("{}", "sys.exit(0)"),
+    "it disposes of its engine": ("{}", "await engine.dispose()"),
+    # Then nothing is awaited between the commit and the end.
+    "it disposes of an engine without a pool": ("{'poolclass': NullPool}", "engine.sync_engine.dispose()"),
+}
 
-    async def listen(began: Callable[[], None]) -> None:
-        connection = await asyncpg.connect(empty_postgres_url)
-        await connection.add_listener(CHANNEL, ear.hear)
-        began()
-        await asyncio.to_thread(asyncio.run, program())
-        assert await ear.next() == ""
-        await connection.close()
 
-    asyncio.run(prepare())
-    asyncio.run(listen(lambda: None))
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_last_commit_of_a_program_is_told(
+    end: str, engine: AsyncEngine, ear: Ear, connection: asyncpg.Connection, empty_postgres_url: str
+) -> None:
+    """R10: what rings when the process is about to end is said before it ends."""
+    options, statement = ENDS[end]
+    text = PROGRAM.replace("{options}", options).replace("{end}", statement)
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", text, empty_postgres_url), cwd=ROOT, env=environment_with()
+    )
+    assert await program.wait() == 0
+    # What is said after this, on a connection that was here before, would be heard after it.
+    await say(connection, "the end")
+    assert await ear.next() == ""
 
 
 async def test_a_disposed_engine_holds_no_connection(
@@ -231,17 +253,27 @@ async def test_a_disposed_engine_holds_no_connection(
     await admin.close()
 
 
+async def test_telling_the_relays_slows_no_statement_of_the_engine(engine: AsyncEngine, ear: Ear) -> None:
+    """SQLAlchemy asks at each statement who listens, once anybody does; nobody but the application may cause that."""
+    await commit_one(session_factory(engine))
+    await ear.next()
+    assert not engine.sync_engine._has_events  # noqa: SLF001 - what SQLAlchemy itself looks at
+    assert not engine.dialect._has_events  # noqa: SLF001 - as above
+
+
 # --- the relay's ear --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def listener(engine: AsyncEngine) -> AsyncIterator[tuple[Listener, asyncio.Queue[None]]]:
     heard: asyncio.Queue[None] = asyncio.Queue()
-    listener = Listener(engine, CHANNEL, lambda _: heard.put_nowait(None))
+    line = Line(engine)
+    listener = Listener(engine, CHANNEL, lambda _: heard.put_nowait(None), line)
     task = asyncio.create_task(listener.run())
     yield listener, heard
     task.cancel()
     await asyncio.wait([task])
+    await line.close()
 
 
 async def hears(heard: asyncio.Queue[None]) -> None:
@@ -265,10 +297,12 @@ async def test_a_channel_with_capitals_is_heard(engine: AsyncEngine, connection:
     await connection.add_listener(channel, ear.hear)
     wake_relays(engine.sync_engine, channel)
     assert await ear.next() == ""
-    task = asyncio.create_task(Listener(engine, channel, lambda _: heard.put_nowait(None)).run())
+    line = Line(engine)
+    task = asyncio.create_task(Listener(engine, channel, lambda _: heard.put_nowait(None), line).run())
     await hears(heard)
     task.cancel()
     await asyncio.wait([task])
+    await line.close()
 
 
 async def test_a_listener_whose_connection_is_cut_listens_again_and_looks_for_what_it_missed(
@@ -289,27 +323,41 @@ async def test_a_listener_whose_connection_is_cut_listens_again_and_looks_for_wh
     )
 
 
-async def test_a_listener_to_whom_nothing_comes_back_says_that_it_is_deaf(
-    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_listener_behind_a_pooler_says_that_it_is_deaf(
+    engine: AsyncEngine, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a pooler in transaction mode, where LISTEN is accepted and nothing is heard."""
-    monkeypatch.setattr("infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.01)
-    warned = asyncio.Event()
+    """R10: the pooler takes LISTEN, and hands what the listener itself says back to it; of others it hears nothing."""
+    async with pooler_before(empty_postgres_url) as pooled_url:
+        await says_that_it_is_deaf(create_engine(pooled_url, poolclass=NullPool), engine, monkeypatch)
+
+
+async def test_a_listener_at_a_database_in_which_nobody_commits_says_that_it_is_deaf(
+    engine: AsyncEngine, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10, R15: OUTBOX_LISTEN_URL names another one."""
+    elsewhere = make_url(empty_postgres_url).set(database="postgres", drivername="postgresql+asyncpg")
+    await says_that_it_is_deaf(create_engine(elsewhere, poolclass=NullPool), engine, monkeypatch)
+
+
+async def says_that_it_is_deaf(
+    listens_at: AsyncEngine, says_at: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.5)
+    said: asyncio.Queue[str] = asyncio.Queue()
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "has no LISTEN" in record.getMessage():
-                warned.set()
+            said.put_nowait(record.getMessage())
 
-    class Deafened(Listener):
-        def _hear(self, *_: object) -> None:
-            """Hear nothing."""
-
-    notes = Notes()
+    notes, line = Notes(), Line(says_at)
     logging.getLogger("outbox.relay").addHandler(notes)
-    task = asyncio.create_task(Deafened(engine, CHANNEL, lambda _: None).run())
+    listener = Listener(listens_at, CHANNEL, said.put_nowait, line)
+    task = asyncio.create_task(listener.run())
     async with asyncio.timeout(10):
-        await warned.wait()
+        first = await said.get()
+    assert "point OUTBOX_LISTEN_URL at the server itself" in first
+    assert not listener.hears
     task.cancel()
     await asyncio.wait([task])
     logging.getLogger("outbox.relay").removeHandler(notes)
+    await line.close()
