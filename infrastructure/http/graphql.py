@@ -26,6 +26,7 @@ from strawberry.tools import merge_types
 from strawberry.types import get_object_definition
 
 from infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
+from infrastructure.http.graphql_size import SizeLimiter
 from infrastructure.http.openapi import EVERYWHERE
 from infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
 from infrastructure.http.scope import container_of
@@ -117,6 +118,7 @@ def _schema(queries: tuple[type[Any], ...], mutations: tuple[type[Any], ...]) ->
         query=merge_types("Query", queries),
         mutation=merge_types("Mutation", mutations) if mutations else None,
         extensions=[
+            SizeLimiter,
             lambda: QueryDepthLimiter(max_depth=DEPTH_MAX),
             lambda: MaxAliasesLimiter(max_alias_count=ALIASES_MAX),
             lambda: MaxTokensLimiter(max_token_count=TOKENS_MAX),

@@ -130,7 +130,7 @@ def _of_framework(error: HTTPException) -> Problem:
     sentences = {
         404: "there is nothing at this address",
         405: "this address does not take that method",
-        400: "the body cannot be read: send JSON, in UTF-8",
+        400: "the body cannot be read: it is nested too deep, or has a number that is too long",
     }
     detail = sentences.get(status) or str(error.detail)
     return Problem(status, status.name.lower(), detail, headers=dict(error.headers or {}))

@@ -8,22 +8,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from infrastructure.errors import BadSetting
+from infrastructure.number_settings import between, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from attrs import Attribute
-
 _YES = ("1", "true", "yes", "on")
 _NO = ("0", "false", "no", "off")
-
-
-def _between(name: str, low: float, high: float) -> Any:
-    def check(_: object, __: Attribute[Any], value: float) -> None:
-        if not low <= value <= high:
-            raise BadSetting(name, f"is {value:g}: give a number from {low:g} to {high:g}")
-
-    return check
 
 
 @frozen(kw_only=True)
@@ -31,7 +22,7 @@ class HttpSettings:
     """How the API is served; every field has the default that ships."""
 
     host: str = "127.0.0.1"
-    port: int = field(default=8000, validator=_between("OUTBOX_API_PORT", 0, 65_535))
+    port: int = field(default=8000, validator=between("OUTBOX_API_PORT", 0, 65_535))
     """0: any that is free."""
     relay: bool = False
     """Deliver in this process too, while it serves."""
@@ -41,14 +32,14 @@ class HttpSettings:
     token_issuer: str | None = None
     token_audience: str | None = None
     body_bytes_max: int = field(
-        default=1024 * 1024, validator=_between("OUTBOX_API_BODY_BYTES_MAX", 1, 1024**3)
+        default=1024 * 1024, validator=between("OUTBOX_API_BODY_BYTES_MAX", 1, 1024**3)
     )
     request_seconds_max: float = field(
-        default=30.0, validator=_between("OUTBOX_API_REQUEST_SECONDS", 0.01, 3600)
+        default=30.0, validator=between("OUTBOX_API_REQUEST_SECONDS", 0.01, 3600)
     )
-    grace_seconds: int = field(default=10, validator=_between("OUTBOX_API_GRACE_SECONDS", 0, 3600))
+    grace_seconds: int = field(default=10, validator=between("OUTBOX_API_GRACE_SECONDS", 0, 3600))
     """How long requests under way have when the process is told to stop."""
-    pool_size: int = field(default=20, validator=_between("OUTBOX_API_POOL_SIZE", 1, 1000))
+    pool_size: int = field(default=20, validator=between("OUTBOX_API_POOL_SIZE", 1, 1000))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> HttpSettings:
@@ -56,16 +47,16 @@ class HttpSettings:
         found: dict[str, Any] = {}
         for name, variable, read in (
             ("host", "OUTBOX_API_HOST", _text),
-            ("port", "OUTBOX_API_PORT", _whole),
+            ("port", "OUTBOX_API_PORT", whole),
             ("relay", "OUTBOX_API_RELAY", _yes_or_no),
             ("docs", "OUTBOX_API_DOCS", _yes_or_no),
             ("token_key", "OUTBOX_API_TOKEN_KEY", _text),
             ("token_issuer", "OUTBOX_API_TOKEN_ISSUER", _text),
             ("token_audience", "OUTBOX_API_TOKEN_AUDIENCE", _text),
-            ("body_bytes_max", "OUTBOX_API_BODY_BYTES_MAX", _whole),
-            ("request_seconds_max", "OUTBOX_API_REQUEST_SECONDS", _number),
-            ("grace_seconds", "OUTBOX_API_GRACE_SECONDS", _whole),
-            ("pool_size", "OUTBOX_API_POOL_SIZE", _whole),
+            ("body_bytes_max", "OUTBOX_API_BODY_BYTES_MAX", whole),
+            ("request_seconds_max", "OUTBOX_API_REQUEST_SECONDS", number),
+            ("grace_seconds", "OUTBOX_API_GRACE_SECONDS", whole),
+            ("pool_size", "OUTBOX_API_POOL_SIZE", whole),
         ):
             text = environ.get(variable, "").strip()
             if text:
@@ -85,20 +76,6 @@ class HttpSettings:
 
 def _text(_variable: str, text: str) -> str:
     return text
-
-
-def _whole(variable: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise BadSetting(variable, f"is {text!r}: give a whole number") from None
-
-
-def _number(variable: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise BadSetting(variable, f"is {text!r}: give a number") from None
 
 
 def _yes_or_no(variable: str, text: str) -> bool:

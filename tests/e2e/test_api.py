@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis_graphql import from_schema, nodes
 
 from tests import servers
-from tests.asking import KEY, USER, bearer, problem
+from tests.asking import KEY, bearer, problem
 from tests.migrated import migrated_database
 from tests.processes import Serving
 from tests.waiting import until
@@ -29,6 +29,7 @@ EVENTS = """
 SELECT event_type, aggregate_version, event_id, status, headers, payload
 FROM outbox_events WHERE aggregate_id = $1 ORDER BY position
 """
+LEFT = "SELECT event_id FROM outbox_events WHERE headers->>'user_id' = ANY($1)"
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +51,19 @@ def api(database: str) -> Iterator[str]:
 
 
 class Caller:
-    """Somebody who asks, and can look into the database at what came of it."""
+    """Somebody who asks, another in each test, and can look into the database at what came of it."""
 
-    def __init__(self, client: httpx.AsyncClient, connection: asyncpg.Connection) -> None:
+    def __init__(self, client: httpx.AsyncClient, connection: asyncpg.Connection, user: str) -> None:
         self.http = client
         self.database = connection
+        self.user = user
 
-    async def mutate(self, mutation: str, user: str = USER, **variables: Any) -> Any:
+    async def did_no_more_than(self, *events: dict[str, Any], users: tuple[str, ...] = ()) -> None:
+        """Check that what these users asked for has left these events, and no other anywhere."""
+        found = await self.database.fetch(LEFT, [self.user, *users])
+        assert {row["event_id"] for row in found} == {event["event_id"] for event in events}
+
+    async def mutate(self, mutation: str, user: str, **variables: Any) -> Any:
         """Run a mutation as a user, and return what it gives."""
         answer = await self.http.post(
             "/graphql", json={"query": mutation, "variables": variables}, headers=bearer(user)
@@ -92,8 +99,9 @@ class Caller:
 @pytest.fixture
 async def caller(api: str, database: str) -> AsyncIterator[Caller]:
     connection = await asyncpg.connect(database)
-    async with httpx.AsyncClient(base_url=api, headers=bearer()) as client:
-        yield Caller(client, connection)
+    user = str(uuid4())
+    async with httpx.AsyncClient(base_url=api, headers=bearer(user)) as client:
+        yield Caller(client, connection, user)
     await connection.close()
 
 
@@ -118,7 +126,8 @@ async def test_who_signs_up_gets_a_profile(caller: Caller) -> None:
     account_id = answer.json()["id"]
     (created,) = await caller.settled(account_id, 1)
     assert created["event_type"] == "AccountCreated"
-    assert origins([created]) == [("sign-up-1", USER)]
+    assert origins([created]) == [("sign-up-1", caller.user)]
+    await caller.did_no_more_than(created)
 
     profile_id = await caller.database.fetchval(
         "SELECT id FROM profiles WHERE account_id = $1", UUID(account_id)
@@ -195,6 +204,7 @@ async def test_who_is_invited_joins_by_the_newest_token(caller: Caller) -> None:
     # What one request did carries one id, in whichever aggregate.
     assert origins(members)[-1] == origins(asked)[-1]
     assert len({request for request, _ in origins([*asked, *members])}) == 4
+    await caller.did_no_more_than(*asked, *members, users=(owner, guest))
 
 
 async def test_an_old_token_and_a_strangers_wish_are_refused_by_graphql(caller: Caller) -> None:
@@ -234,8 +244,9 @@ async def test_a_group_message_is_created_queued_and_cancelled(caller: Caller) -
     assert types(events) == ["group_message.created", "group_message.queued", "group_message.cancelled"]
     assert [event["payload"]["status"] for event in events] == ["draft", "queued", "cancelled"]
     assert [event["payload"].get("previous_status") for event in events] == [None, "draft", "queued"]
-    assert {user for _, user in origins(events)} == {USER}
+    assert {user for _, user in origins(events)} == {caller.user}
     assert len({request for request, _ in origins(events)}) == 3
+    await caller.did_no_more_than(*events)
 
 
 async def test_a_scheduled_message_is_paused_resumed_updated_and_cancelled(caller: Caller) -> None:
@@ -274,7 +285,9 @@ async def test_a_scheduled_message_is_paused_resumed_updated_and_cancelled(calle
     }
     # Both of one request.
     assert origins(events)[3] == origins(events)[4]
+    assert {user for _, user in origins(events)} == {caller.user}
     assert len({request for request, _ in origins(events)}) == 5
+    await caller.did_no_more_than(*events)
 
 
 async def test_anothers_message_is_not_there(caller: Caller) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +70,7 @@ def test_killed_it_keeps_its_data_and_stopped_it_leaves_nothing_else(
         page = printed_page(server)
         assert curl(line_with("curl", page)).status_code == 409
         database = line_with("postgresql://", page).split()[-1]
-        assert server.stop(signal.SIGINT) == 0
+        assert server.interrupt() == 0
     assert f"data           {folder.resolve()}" in page
     assert not Path(parse_qs(urlsplit(database).query)["host"][0]).exists()
     assert (folder / "token-key").stat().st_mode & 0o077 == 0

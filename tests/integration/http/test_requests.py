@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections import defaultdict
+from typing import Annotated, Any
 from uuid import UUID
 
 import asyncpg
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from lagom import Container
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from contexts.accounts.use_cases import SignUpHandler
 from infrastructure.container import build_container
 from infrastructure.database import create_engine
-from infrastructure.http import BearerTokens, create_app
+from infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.settings import Settings
 from kernel import ConcurrencyError, UnserializableEvent
-from tests.asking import KEY, USER, asking, problem
+from tests.asking import KEY, USER, asking, bearer, problem
 from tests.integration.http.conftest import Ask
 from tests.waiting import until
 
+RequestsSession = Annotated[AsyncSession, Provided(AsyncSession)]
 EVENTS = "SELECT event_type, headers FROM outbox_events WHERE aggregate_id = $1 ORDER BY position"
 
 
@@ -52,6 +54,39 @@ async def test_a_refusal_leaves_nothing(client: httpx.AsyncClient, ask: Ask) -> 
     for email in ("no address", "a" * 250 + "@b.org"):
         problem(await client.post("/accounts", json={"email": email}), 422)
     assert await ask("SELECT count(*) FROM outbox_events") == before
+
+
+async def test_without_a_token_nothing_is_done_at_any_address(app: FastAPI, ask: Ask) -> None:
+    before = await ask("SELECT count(*) FROM outbox_events")
+    operations = [
+        (method, path.format_map(defaultdict(lambda: USER)))
+        for path, item in app.openapi()["paths"].items()
+        for method in item
+        if not path.startswith("/health/")
+    ]
+    async with asking(app, {}) as stranger:
+        for method, path in operations:
+            answer = await stranger.request(method.upper(), path, json={"email": "nobody@example.org"})
+            assert problem(answer, 401)["type"] == "unauthenticated"
+    assert {"post", "patch", "get"} == {method for method, _ in operations}
+    assert await ask("SELECT count(*) FROM outbox_events") == before
+
+
+async def test_each_request_has_one_scope_and_shares_it_with_no_other(app: FastAPI) -> None:
+    both, router = asyncio.Barrier(2), APIRouter()
+    seen: dict[str, tuple[AsyncSession, AsyncSession]] = {}
+
+    @router.get("/scope")
+    async def look(me: CurrentPrincipal, one: RequestsSession, other: RequestsSession) -> None:
+        await both.wait()
+        seen[me.user_id] = (one, other)
+
+    app.include_router(router)
+    async with asking(app, {}) as client, asyncio.timeout(5):
+        await asyncio.gather(*(client.get("/scope", headers=bearer(user)) for user in ("ada", "brian")))
+    (adas, adas_again), (brians, brians_again) = seen["ada"], seen["brian"]
+    assert adas is adas_again is not brians
+    assert brians is brians_again
 
 
 class Failing:

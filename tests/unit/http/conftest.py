@@ -32,7 +32,7 @@ def container(store: InMemoryStore) -> Container:
 
 @pytest.fixture
 def app(container: Container) -> FastAPI:
-    return create_app(container, BearerTokens(KEY), HttpSettings(body_bytes_max=10_000))
+    return create_app(container, BearerTokens(KEY), HttpSettings(body_bytes_max=100_000))
 
 
 @pytest.fixture

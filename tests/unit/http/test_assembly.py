@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from graphql import get_introspection_query
 from lagom import Container
 
 from infrastructure.errors import BadContext
@@ -198,6 +199,10 @@ def graph(context: Write) -> FastAPI:
     return create_app(container, BearerTokens(KEY))
 
 
+LAST = "fragment f12 on Query { __typename }"
+EACH_OTHER = " ".join(f"...f{n}" for n in range(6))
+
+
 async def told(client: httpx.AsyncClient, query: str, **variables: Any) -> Any:
     answer = await client.post("/graphql", json={"query": query, "variables": variables})
     assert answer.status_code == 200, answer.text
@@ -246,6 +251,12 @@ async def test_what_breaks_there_tells_nothing_and_is_logged(
         "subscription { answer }",
         "{ ...f } fragment f on Query { ...f }",
         "{a" * 900 + "}" * 900,
+        # A few lines that are very many fields, and some that have no end.
+        "{ ...f0 }"
+        + "".join(f"fragment f{n} on Query {{ ...f{n + 1} ...f{n + 1} }}" for n in range(12))
+        + LAST,
+        "{ ...f0 }" + "".join(f"fragment f{n} on Query {{ {EACH_OTHER} }}" for n in range(6)),
+        "{ ...f0 }" + "".join(f"fragment f{n} on Query {{ ...f{n + 1} }}" for n in range(300)),
     ],
 )
 async def test_an_operation_that_cannot_be_run_is_told_and_not_run(graph: FastAPI, query: str) -> None:
@@ -255,6 +266,20 @@ async def test_an_operation_that_cannot_be_run_is_told_and_not_run(graph: FastAP
     assert answer["errors"]
     for error in answer["errors"]:
         assert error["message"]
+
+
+async def test_fragments_are_for_use(graph: FastAPI) -> None:
+    query = "{ ...once first { ...both } } fragment once on Query { who }"
+    fragments = "fragment both on Node { ...kind next { ...kind } } fragment kind on Node { __typename }"
+    async with asking(graph) as client:
+        answer = await told(client, f"{query} {fragments}")
+    node = {"__typename": "Node"}
+    assert answer == {"data": {"who": USER, "first": {**node, "next": node}}}
+
+
+async def test_the_whole_schema_can_be_asked_for(graph: FastAPI) -> None:
+    async with asking(graph) as client:
+        assert (await told(client, get_introspection_query()))["data"]["__schema"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 from uuid import UUID
 
-import attrs
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Response
@@ -89,6 +88,14 @@ async def test_what_is_no_json_is_a_problem(client: httpx.AsyncClient, body: byt
     problem(await client.post("/accounts", content=body, headers=JSON), 400)
 
 
+@pytest.mark.parametrize("body", [b"[" * 90_000, b"1" * 5_000])
+async def test_json_that_no_program_reads_is_not_called_something_else(
+    client: httpx.AsyncClient, body: bytes
+) -> None:
+    refused = problem(await client.post("/accounts", content=body, headers=JSON), 400)
+    assert "nested too deep, or has a number that is too long" in refused["detail"]
+
+
 @pytest.mark.parametrize("body", [b'{"email": "\xff"}', '{"email": "ada@example.org"}'.encode("utf-16")])
 async def test_what_is_not_in_utf_8_is_a_problem(client: httpx.AsyncClient, body: bytes) -> None:
     refused = problem(await client.post("/accounts", content=body, headers=JSON), 400)
@@ -138,14 +145,14 @@ async def test_json_has_many_names(client: httpx.AsyncClient, kind: str) -> None
 
 
 async def test_a_body_that_is_too_large_is_a_problem(client: httpx.AsyncClient) -> None:
-    answer = await client.post("/accounts", content=b" " * 10_001, headers=JSON)
+    answer = await client.post("/accounts", content=b" " * 100_001, headers=JSON)
     assert problem(answer, 413)["type"] == "too_large"
 
 
 async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limit(client: httpx.AsyncClient) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(20):
-            yield b" " * 1_000
+            yield b" " * 10_000
 
     problem(await client.post("/accounts", content=pieces(), headers=JSON), 413)
 
@@ -203,13 +210,6 @@ async def test_after_the_body_comes_what_came_after_it() -> None:
 
 
 # --- what an endpoint has, and what may happen in it -----------------------------------------------------
-
-
-@attrs.frozen
-class Hands:
-    """Something of the application's that each request is given anew."""
-
-    mark: object = attrs.Factory(object)
 
 
 def serving(container: Container, router: APIRouter, **settings: Any) -> FastAPI:

@@ -1,0 +1,50 @@
+"""Settings that are numbers: read from text and held within bounds, or one sentence that says what is wrong (R15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from infrastructure.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from attrs import Attribute
+
+# Whoever has pasted something else here finds it by its beginning.
+_CHARACTERS_SHOWN_MAX = 40
+
+
+def between(variable: str, low: float, high: float) -> Callable[[object, Attribute[Any], float | None], None]:
+    """Return a validator; None, where a field allows it, is no number."""
+
+    def check(_: object, __: Attribute[Any], value: float | None) -> None:
+        if value is not None and not low <= value <= high:
+            raise BadSetting(variable, f"is {_told(value)}: give a number from {_told(low)} to {_told(high)}")
+
+    return check
+
+
+def whole(variable: str, text: str, *, also: str = "") -> int:
+    """Read a whole number; `also` is what else may stand there."""
+    try:
+        return int(text)
+    except ValueError:
+        raise BadSetting(variable, f"is {_shortened(text)!r}: give a whole number{also}") from None
+
+
+def number(variable: str, text: str, *, also: str = "") -> float:
+    """Read a number; `also` is what else may stand there."""
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSetting(variable, f"is {_shortened(text)!r}: give a number{also}") from None
+
+
+def _told(value: float) -> str:
+    # A whole number may be longer than any float.
+    return _shortened(str(value)) if isinstance(value, int) else f"{value:g}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _CHARACTERS_SHOWN_MAX else f"{text[: _CHARACTERS_SHOWN_MAX - 1]}…"

@@ -1,0 +1,100 @@
+"""Many who invite one address at once over HTTP: one invitation, one stream, and no answer that nobody expects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from infrastructure.cli.api import POOL_WAIT_SECONDS_MAX
+from infrastructure.container import build_container
+from infrastructure.database import create_engine
+from infrastructure.http import BearerTokens, HttpSettings, create_app
+from infrastructure.http.problems import KIND_PREFIX
+from infrastructure.settings import Settings
+from tests.asking import KEY, asking, bearer
+from tests.integration.http.conftest import Ask
+
+AT_ONCE = 200
+# What whoever comes second is told: nobody had invited before, or somebody has just sent it again.
+CONFLICTS = {"invited_meanwhile", "concurrent_change"}
+
+CREATE = 'mutation { it: createFamily(input: {name: "Lovelace", ownerEmail: "ada@example.org"}) { id } }'
+INVITE = """
+mutation ($family: UUID!) {
+  it: inviteFamilyMemberByEmail(input: {familyId: $family, email: "bo@example.org"}) { invitationId isResend }
+}
+"""
+ACCEPT = (
+    "mutation ($token: String!) { it: acceptFamilyMemberInvitation(token: $token) { members { email } } }"
+)
+
+INVITATIONS = "SELECT id, version, status FROM family_member_invitations WHERE family_id = $1"
+EVENTS = """
+SELECT aggregate_id, event_type, aggregate_version, (payload->>'isResend')::boolean, headers->>'request_id',
+       payload->'token'->>'value'
+FROM outbox_events WHERE payload->'familyId'->>'value' = $1 AND aggregate_type = 'family_member_invitation'
+ORDER BY position
+"""
+
+
+@pytest.fixture
+async def client(database: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    """The API with as few connections as `outbox api` gives it."""
+    engine: AsyncEngine = create_engine(
+        database.required_database_url,
+        pool_size=HttpSettings().pool_size,
+        max_overflow=0,
+        pool_timeout=POOL_WAIT_SECONDS_MAX,
+    )
+    async with asking(create_app(build_container(database, engine), BearerTokens(KEY))) as client:
+        yield client
+    await engine.dispose()
+
+
+async def told(client: httpx.AsyncClient, operation: str, **variables: str) -> Any:
+    """What the operation gives, or what its one error says of its kind and status."""
+    answer = await client.post("/graphql", json={"query": operation, "variables": variables})
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    if "errors" not in found:
+        return {**found["data"]["it"], "request": answer.headers["x-request-id"]}
+    (error,) = found["errors"]
+    return error["extensions"]["type"].removeprefix(KIND_PREFIX), error["extensions"]["status"]
+
+
+async def test_of_many_who_invite_one_address_one_invites_and_each_other_resends_or_is_told(
+    client: httpx.AsyncClient, ask: Ask
+) -> None:
+    family = (await told(client, CREATE))["id"]
+    outcomes = await asyncio.gather(*(told(client, INVITE, family=family) for _ in range(AT_ONCE)))
+
+    sent = [each for each in outcomes if isinstance(each, dict)]
+    refused = Counter(each for each in outcomes if not isinstance(each, dict))
+    assert set(refused) <= {(kind, 409) for kind in CONFLICTS}
+    assert len(sent) + refused.total() == AT_ONCE
+
+    ((invitation_id, version, status),) = await ask(INVITATIONS, UUID(family))
+    assert (version, status) == (len(sent), "open")
+    assert {each["invitationId"] for each in sent} == {str(invitation_id)}
+    events = await ask(EVENTS, family)
+    assert [event[:4] for event in events] == [
+        (invitation_id, "FamilyMemberInvited", number, number > 1) for number in range(1, len(sent) + 1)
+    ]
+    # One for each who was told that it is sent, and for nobody else.
+    assert {request: is_resend for *_, is_resend, request, _ in events} == {
+        each["request"]: each["isResend"] for each in sent
+    }
+
+    *old, newest = (token for *_, token in events)
+    client.headers.update(bearer(str(uuid4())))
+    for token in old:
+        assert await told(client, ACCEPT, token=token) == ("token_unknown", 404)
+    joined = await told(client, ACCEPT, token=newest)
+    assert joined["members"] == [{"email": "ada@example.org"}, {"email": "bo@example.org"}]
