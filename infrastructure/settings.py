@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Lower case only: a name that needs no quotes is the same name in psql, in a dump and in a log.
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _IDENTIFIER_LENGTH_MAX = 63
+_EXCHANGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_EXCHANGE_LENGTH_MAX = 255
 _PASSWORD = re.compile(r"(?P<user>://[^/?#:@]*):.*@|(?P<query>[?&]password=)[^&]*")
 
 
@@ -33,12 +35,22 @@ def _identifier(_: object, __: Attribute[str | None], schema: str | None) -> Non
         )
 
 
-def _channel(_: object, __: Attribute[str], channel: str) -> None:
+def names_channel(_: object, __: Attribute[str], channel: str) -> None:
+    """Refuse what is no name that LISTEN and NOTIFY take without quotes."""
     if not _IDENTIFIER.fullmatch(channel) or len(channel) > _IDENTIFIER_LENGTH_MAX:
         raise BadSetting(
             "OUTBOX_CHANNEL",
             f"is {channel!r}, which names no channel: write lower-case letters, digits and underscores, "
             f"at most {_IDENTIFIER_LENGTH_MAX}, not beginning with a digit",
+        )
+
+
+def _exchange(_: object, __: Attribute[str], exchange: str) -> None:
+    if not _EXCHANGE.fullmatch(exchange) or len(exchange) > _EXCHANGE_LENGTH_MAX:
+        raise BadSetting(
+            "RABBITMQ_EXCHANGE",
+            f"is {exchange!r}, which names no exchange here: write letters, digits, dots, dashes and underscores, "
+            f"at most {_EXCHANGE_LENGTH_MAX}",
         )
 
 
@@ -61,8 +73,12 @@ class Settings:
     """The schema of the outbox's tables; without one they live where the search path points."""
     contexts: tuple[str, ...] | None = field(default=None, validator=_packages)
     """Packages of the bounded contexts; without them, every package under `contexts`."""
-    channel: str = field(default="outbox_channel", validator=_channel)
+    channel: str = field(default="outbox_channel", validator=names_channel)
     """Where commits are told of, and relays listen."""
+    rabbitmq_url: str | None = field(default=None, repr=lambda url: repr(masked(url)))
+    """Without it nothing is published to a broker."""
+    rabbitmq_exchange: str = field(default="messaging", validator=_exchange)
+    """Where publishers and queues that name no exchange meet."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -72,7 +88,16 @@ class Settings:
             outbox_schema=environ.get("OUTBOX_SCHEMA", "").strip() or None,
             contexts=_comma_separated(environ.get("OUTBOX_CONTEXTS", "")),
             channel=environ.get("OUTBOX_CHANNEL", "").strip() or "outbox_channel",
+            rabbitmq_url=environ.get("RABBITMQ_URL", "").strip() or None,
+            rabbitmq_exchange=environ.get("RABBITMQ_EXCHANGE", "").strip() or "messaging",
         )
+
+    @property
+    def required_rabbitmq_url(self) -> str:
+        """RabbitMQ's URL, or the sentence that asks for it."""
+        if self.rabbitmq_url is None:
+            raise BadSetting("RABBITMQ_URL", "is not set: write amqp://user:password@host:5672/vhost")
+        return self.rabbitmq_url
 
     @property
     def required_database_url(self) -> str:

@@ -43,7 +43,7 @@ def environment_with(**settings: str) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name != "DATABASE_URL" and not name.startswith(("OUTBOX_", "PG"))
+        if name != "DATABASE_URL" and not name.startswith(("OUTBOX_", "PG", "RABBITMQ_"))
     }
     return {**inherited, "PYTHONPATH": str(ROOT), **settings}
 

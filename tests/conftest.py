@@ -5,13 +5,20 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import servers
+from tests import brokers, servers
 
+T = TypeVar("T")
+# For tools/coverage_floor.py.
+NOTE = Path(__file__).parents[1] / "build" / "left-out"
+LEFT_OUT = pytest.StashKey[list[tuple[str, str]]]()
 SERVER = pytest.StashKey[servers.Server]()
 
 # Imports and collection make a great many objects that stay. Python's 700 would walk them a thousand times.
@@ -57,10 +64,37 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a RabbitMQ where there is none, and say so in one line."""
+    missing = brokers.missing()
+    left = [(item, reason) for item in items if (reason := _lacks(item, missing)) is not None]
+    NOTE.unlink(missing_ok=True)
+    if left:
+        NOTE.parent.mkdir(exist_ok=True)
+        NOTE.write_text(left[0][1])
+        config.stash[LEFT_OUT] = [(item.nodeid, reason) for item, reason in left]
+        config.hook.pytest_deselected(items=[item for item, _ in left])
+        gone = {item for item, _ in left}
+        items[:] = [item for item in items if item not in gone]
+
+
+def _lacks(item: pytest.Item, missing: Mapping[str, str]) -> str | None:
+    names = set(getattr(item, "fixturenames", ()))
+    if (params := getattr(item, "callspec", None)) is not None and "rabbitmq" in params.params.values():
+        names.add("own_broker")
+    return next((missing[name] for name in missing if name in names), None)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     # Below the failures, and in quiet runs that have no header.
     server = config.stash.get(SERVER, None)
     seed = config.getoption("--hypothesis-seed")
+    if left := config.stash.get(LEFT_OUT, []):
+        files = ", ".join(sorted({name.partition("::")[0] for name, _ in left}))
+        reasons = "; ".join(sorted({reason for _, reason in left}))
+        terminalreporter.write_line(
+            f"left out for want of a RabbitMQ: {len(left)} tests in {files}; {reasons}"
+        )
     terminalreporter.write_line(f"database: {server or 'not used'}; seed: OUTBOX_SEED={seed}")
 
 
@@ -89,3 +123,30 @@ def empty_postgres_url(postgres_server: servers.Server) -> Iterator[str]:
     """An empty database for one test, for whoever migrates or drops."""
     with servers.fresh_database(postgres_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_broker() -> Iterator[brokers.Broker]:
+    """A running RabbitMQ, in a vhost of this run; see tests/brokers.py for which."""
+    with _broker(brokers.running_broker(), must=brokers.asked_for()) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def own_broker() -> Iterator[brokers.OwnBroker]:
+    """A RabbitMQ that may be stopped, filled and alarmed; whoever does so leaves it as it was."""
+    own = brokers.OwnBroker((f"max_message_size = {brokers.MESSAGE_BYTES_MAX}",))
+    with _broker(own, must=servers.required()) as broker:
+        yield broker
+
+
+@contextmanager
+def _broker(starting: AbstractContextManager[T], *, must: bool) -> Iterator[T]:
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(starting)
+        except brokers.NoBrokerError as error:
+            if must:
+                pytest.exit(f"no RabbitMQ for the tests: {error}", returncode=1)
+            pytest.skip(f"no RabbitMQ: {error}")
+        yield found

@@ -24,17 +24,23 @@ _END = "---end of command---"
 class PageRunner:
     """Runs the blocks of one page in order. `fresh`: with nothing of this checkout in reach but its path.
 
-    `python` is another environment's, with its programs beside it.
+    `python` is another environment's, with its programs beside it; `settings` are set before the page begins.
     """
 
     def __init__(
-        self, folder: Path, database_url: str, *, fresh: bool = False, python: str | Path = sys.executable
+        self,
+        folder: Path,
+        database_url: str,
+        *,
+        fresh: bool = False,
+        python: str | Path = sys.executable,
+        **settings: str,
     ) -> None:
         self._folder = folder
         self._interpreter = Path(python)
         self._fresh = fresh
         self._database_url = database_url
-        self._environment = self._make_environment()
+        self._environment = {**self._make_environment(), **settings}
         self._shell = self._start("bash", "--norc", "--noprofile", merge_errors=True)
         self._python: subprocess.Popen[str] | None = None
         self._printed = ""

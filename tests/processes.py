@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ class Serving:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            process_group=0,
         )
         self.said: list[dict[str, Any]] = []
         self._new: Queue[dict[str, Any] | None] = Queue()
@@ -59,6 +61,11 @@ class Serving:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Tell it to stop, and return its exit code."""
         self.process.send_signal(number)
+        return self.process.wait(SECONDS_MAX)
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C, which a terminal sends to all that it has started too, and return its exit code."""
+        os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(SECONDS_MAX)
 
     def _read(self) -> None:

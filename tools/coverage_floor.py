@@ -20,6 +20,15 @@ MEASURED = Path("build/coverage.json")
 NEVER_BELOW_PERCENT = {"kernel": 95.0, "infrastructure/outbox": 95.0}
 # A gap of this much means somebody wrote tests: keep what they won.
 SLACK_PERCENT = 0.5
+# Written by a run that found no RabbitMQ; what only talks to one is then not held against a floor.
+LEFT_OUT = Path("build/left-out")
+TALKS_TO_A_BROKER = (
+    "infrastructure/brokers/rabbitmq/",
+    "infrastructure/cli/consume.py",
+    "infrastructure/cli/dead_letters.py",
+    "infrastructure/cli/topology.py",
+    "infrastructure/consumer/",
+)
 
 
 def reached_percent(files: dict[str, dict[str, Any]], group: str) -> float | None:
@@ -63,6 +72,9 @@ def main() -> int:
         print(f"{MEASURED} is missing: `make test` writes it")
         return 1
     files = json.loads(MEASURED.read_text())["files"]
+    if LEFT_OUT.exists():
+        print(f"coverage: without what talks to a broker, {LEFT_OUT.read_text().strip()}")
+        files = {path: file for path, file in files.items() if not path.startswith(TALKS_TO_A_BROKER)}
     floors: dict[str, float] = tomllib.loads(FLOOR.read_text())["floor"]
     reached = {group: reached_percent(files, group) for group in floors}
     for group, percent in reached.items():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from infrastructure.brokers.carrying import publishers_of
 from infrastructure.cli.output import json_option
 from infrastructure.cli.relay import prepared, relay_engine
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
@@ -130,5 +131,9 @@ class Service:
         ending.push_async_callback(engine.dispose)
         container = await prepared(self.settings, engine)
         return OutboxRelay(
-            engine, container, schema=self.settings.outbox_schema, settings=self.relay_settings
+            engine,
+            container,
+            schema=self.settings.outbox_schema,
+            publishers=publishers_of(self.settings),
+            settings=self.relay_settings,
         )

@@ -62,16 +62,31 @@ def relay(*, short: bool, only: tuple[str, ...], as_json: bool) -> None:
         )
     with _database_explained():
         figures = asyncio.run(measurement.run(short=short, only=only))
+    _print_figures(figures, as_json=as_json)
+
+
+@command.command("rabbitmq")
+@click.option("--short", is_flag=True, help="Little of each, to see that it works; the figures mean little.")
+@json_option
+def rabbitmq(*, short: bool, as_json: bool) -> None:
+    """Measure publishing to the RabbitMQ of RABBITMQ_URL, by default a local one, and consuming from it."""
+    measurement = _measurement("rabbitmq.measurements")
+    with _database_explained():
+        figures = asyncio.run(measurement.run(short=short))
+    _print_figures(figures, as_json=as_json)
+
+
+def _print_figures(figures: dict[str, dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(figures)
-    else:
-        print_rows(
-            [
-                {"figure": f"{name}.{figure}", "value": value}
-                for name, found in figures.items()
-                for figure, value in found.items()
-            ]
-        )
+        return
+    print_rows(
+        [
+            {"figure": f"{name}.{figure}", "value": value}
+            for name, found in figures.items()
+            for figure, value in found.items()
+        ]
+    )
 
 
 def _measured(name: str, *, short: bool) -> dict[str, Any]:

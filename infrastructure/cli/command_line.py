@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "api": ("infrastructure.cli.api:command", "Serve the API of the contexts, until told to stop."),
     "bench": ("infrastructure.cli.bench:command", "Measure this checkout on this machine."),
+    "consume": ("infrastructure.cli.consume:command", "Handle what arrives in queues, until told to stop."),
+    "dead-letters": (
+        "infrastructure.cli.dead_letters:command",
+        "List or replay what a broker's queue holds as dead.",
+    ),
     "demo": ("infrastructure.cli.demo:command", "Show it at work, on an embedded PostgreSQL."),
     "dev": ("infrastructure.cli.dev:command", "API, relay and a database that stays, for development."),
     "doctor": ("infrastructure.cli.doctor:command", "Look at everything, and say what to do."),
@@ -41,6 +46,7 @@ COMMANDS = {
     "skip": ("infrastructure.cli.mend:skip", "Let an event pass without its handler's effect."),
     "status": ("infrastructure.cli.status:command", "Show the relays, the backlog and the subscriptions."),
     "token": ("infrastructure.cli.token:command", "Make a token to try the API with."),
+    "topology": ("infrastructure.cli.topology:command", "Check or declare exchanges and queues."),
 }
 
 # What the file, the disk or the device behind our output may answer; never a defect of ours.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from infrastructure.brokers.carrying import publishers_of
 from infrastructure.cli.output import json_option, print_json, print_rows
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
 from infrastructure.container import build_container
@@ -68,9 +69,16 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
 
     try:
         with stopped_by_signals(stop):
+            publishers = publishers_of(settings)
             container = await prepared(settings, engine)
             await database_ready(engine, settings, wait=wait)
-            relay = OutboxRelay(engine, container, schema=settings.outbox_schema, settings=relay_settings)
+            relay = OutboxRelay(
+                engine,
+                container,
+                schema=settings.outbox_schema,
+                publishers=publishers,
+                settings=relay_settings,
+            )
             if once:
                 return await relay.run_until_idle()
             serving = relay
@@ -94,7 +102,7 @@ async def prepared(settings: Settings, engine: AsyncEngine) -> Container:
     handlers = discover_handlers(packages)
     check_upcasters()
     await check_buildable((each for each in handlers if each.queue is None), container)
-    if not handlers:
+    if not handlers and settings.rabbitmq_url is None:
         _log.warning(
             "there are no handlers: name the packages of the contexts in OUTBOX_CONTEXTS",
             extra={"contexts": ", ".join(packages) or "none"},

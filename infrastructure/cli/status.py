@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -14,6 +14,8 @@ from infrastructure.operations.verdicts import seconds
 from infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from infrastructure.operations.overview import Overview
 
 
@@ -81,11 +83,19 @@ def _subscriptions(seen: Overview) -> None:
                 "waiting": each["waiting"],
                 "leased": each["leased"],
                 "dead": each["dead"],
-                "held": "retired" if each["retired_at"] else "paused" if each["paused_at"] else "",
+                "held": _held(each),
             }
             for each in seen.subscriptions
         ]
     )
+
+
+def _held(each: Mapping[str, Any]) -> str:
+    if each["retired_at"]:
+        return "retired"
+    if each["paused_at"]:
+        return "paused"
+    return f"its broker takes nothing: {each['broker_away']}" if each["broker_away"] else ""
 
 
 def _stranded(seen: Overview) -> None:

@@ -10,6 +10,7 @@ import click
 from infrastructure.cli.at_desk import MOMENT, TEXT, at_desk
 from infrastructure.cli.output import count, json_option, print_json, progress
 from infrastructure.operations import replaying, subscriptions
+from infrastructure.operations.selection import NothingFound
 
 if TYPE_CHECKING:
     from infrastructure.operations import Desk
@@ -84,8 +85,7 @@ def replay(*, name: str, since: Moment, again: bool, as_json: bool) -> None:
                 f"{count(replayed.in_flight, 'event')} not delivered yet and left to the relays", err=True
             )
     if not replayed.matching:
-        click.echo(f"no event for {name} is that young: give an earlier --since", err=True)
-        raise SystemExit(1)
+        raise NothingFound(f"no event for {name} is that young: give an earlier --since")
 
 
 def _tell(name: str, word: str, *, changed: bool, as_json: bool) -> None:

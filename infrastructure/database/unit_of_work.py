@@ -120,7 +120,7 @@ class SqlAlchemyUnitOfWork:
         session, run = self.session, current_run()
         try:
             if run is not None:
-                await run.write_receipt(session)
+                await session.run_sync(run.write_receipt)
             await session.commit()
         except Exception as error:
             await session.rollback()
@@ -149,11 +149,13 @@ class SqlAlchemyUnitOfWork:
 
     async def _give_up(self, session: AsyncSession) -> None:
         """Close, and take back what objects at hand were told and no commit has stored."""
-        async with session:
+        try:
             # Closing alone would detach an object with its changes, and the next session that it is added to
             # would commit them. A block that only read has nothing to take back, and its objects stay readable.
             if self._captured(session).has_uncommitted_changes():
                 await session.rollback()
+        finally:
+            await session.close()
 
     def _captured(self, session: AsyncSession) -> CapturedSession:
         """Refuse a session that would store aggregates without their events."""

@@ -31,6 +31,8 @@ class Relay:
     expires_at: datetime
     code_version: str
     abilities: dict[str, dict[str, int]]
+    pauses: dict[str, dict[str, str]]
+    """Publishers whose broker takes nothing there, each with `reason` and `since`."""
     live: bool
     lease_seconds_left: float
 
@@ -38,7 +40,10 @@ class Relay:
 async def relays(desk: Desk) -> list[Relay]:
     """Return every relay with a lease, those included whose lease has run out and not been ended."""
     rows = await desk.fetch(RELAYS, desk.now)
-    return [Relay(**{**row, "abilities": json.loads(row["abilities"])}) for row in rows]
+    return [
+        Relay(**{**row, "abilities": json.loads(row["abilities"]), "pauses": json.loads(row["pauses"])})
+        for row in rows
+    ]
 
 
 @attrs.frozen

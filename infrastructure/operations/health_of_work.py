@@ -24,7 +24,7 @@ ORPHAN_SECONDS_MAX = 120.0
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
     """Check relays, backlog, leases, subscriptions and dead letters."""
     checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
-    return [*checks, _dead(seen), *_held(seen)]
+    return [*checks, _dead(seen), *_held(seen), *_paused_publishers(seen)]
 
 
 def _relays(seen: Overview) -> Check:
@@ -92,4 +92,14 @@ def _held(seen: Overview) -> Iterator[Check]:
                 "paused",
                 f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {each['waiting']} wait",
                 f"`outbox resume {each['name']}` lets it go on",
+            )
+
+
+def _paused_publishers(seen: Overview) -> Iterator[Check]:
+    for each in seen.subscriptions:
+        if each["broker_away"] is not None and each["retired_at"] is None:
+            yield warn(
+                "publisher",
+                f"{each['name']} is paused, {each['waiting']} wait: {each['broker_away']}",
+                "mend the broker, and it goes on by itself within seconds; nothing is lost and nobody is charged",
             )

@@ -38,6 +38,8 @@ async def overview(desk: Desk) -> Overview:
     subscriptions = [dict(row) for row in await desk.fetch(SUBSCRIPTIONS_AND_DELIVERIES)]
     for each in subscriptions:
         each["carried_by"] = sum(relay.live and each["name"] in relay.abilities for relay in found)
+        told = [relay.pauses[each["name"]] for relay in found if relay.live and each["name"] in relay.pauses]
+        each["broker_away"] = min(told, key=lambda pause: pause["since"])["reason"] if told else None
     oldest = await desk.fetch(OLDEST, desk.now)
     return Overview(
         relays=found,

@@ -104,7 +104,8 @@ def type_pattern(patterns: Iterable[str]) -> str:
 
 
 def _regular(pattern: str) -> str:
+    # No event type has a slash: it parts a queue from what came through it, which is for that queue's handlers.
     return "".join(
-        ".*" if character == "*" else "." if character == "?" else re.escape(character)
+        "[^/]*" if character == "*" else "[^/]" if character == "?" else re.escape(character)
         for character in pattern
     )

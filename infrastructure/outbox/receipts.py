@@ -14,7 +14,7 @@ from infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.orm import Session
 
 
 class AlreadyHandled(InfrastructureError):
@@ -51,16 +51,15 @@ class HandlerRun:
     """It was not let commit, since the lease was lost, whatever the handler made of that."""
     over: bool = False
 
-    async def write_receipt(self, session: AsyncSession) -> None:
+    def write_receipt(self, session: Session) -> None:
         """Add the receipt to the transaction that is about to commit, or raise why it must not."""
         if self.over:
             raise self._run_over("the relay has given this run up")
         if self.committed:
             raise self._second_commit()
-        connection = await session.connection()
         # Sorted, so that old and new code take the two in one order.
         names = sorted({self.handler, self.former or self.handler})
-        answer = await connection.exec_driver_sql(
+        answer = session.connection().exec_driver_sql(
             in_schema(WRITE_RECEIPT, self.schema), (self.event_id, names, self.relay, self.epoch, None)
         )
         written = answer.scalar_one()

@@ -162,6 +162,13 @@ outbox_relays = Table(
         server_default=text("'{}'"),
         comment="per handler it carries, the newest version of each event type it can run",
     ),
+    Column(
+        "pauses",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="publishers whose broker takes nothing at the moment, each with the reason and since when",
+    ),
     comment="The leases of live relays, a row each.",
 )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.crew import Crew
     from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.line import Line
+    from infrastructure.relay.presses import Presses
     from infrastructure.relay.roster import Roster
     from infrastructure.relay.store import Lease, Store
     from infrastructure.relay.work import ClaimedEvent
@@ -48,13 +49,16 @@ class Claimer:
     store: Store
     hand: InHand
     crew: Crew
+    presses: Presses
     roster: Roster
     batch_max: int
     concurrency: int
     poll_interval_seconds: float
+    takes_events: bool = True
+    """Whether it claims events, and not only deliveries of those that came through a queue."""
     rate: float = 0.0
-    """Events per second, lately."""
-    events_due: bool = True
+    """Events and deliveries per second, lately."""
+    events_due: bool = attrs.field(default=attrs.Factory(lambda self: self.takes_events, takes_self=True))
     deliveries_due: bool = True
     due_at: float | None = None
     """When a delivery's time comes, on the loop's monotonic clock."""
@@ -80,11 +84,13 @@ class Claimer:
     def room(self) -> int:
         """How many more may be in hand."""
         in_hand_max = max(BATCHES_IN_HAND * self.batch, 2 * self.concurrency)
-        return min(self.batch_max, in_hand_max - self.hand.count)
+        room = min(self.batch_max, in_hand_max - self.hand.count + self.hand.posting)
+        # Where there are handlers, they do not wait for a broker: what is too much for it is left for later.
+        return room if self.roster.has_handlers else min(room, self.presses.room)
 
-    def note_done(self, events: int) -> None:
+    def note_done(self, works: int) -> None:
         """Measure how fast the crew is, so that neither it nor another relay waits for what is in hand here."""
-        self._counted += events
+        self._counted += works
         elapsed = time.monotonic() - self._counted_at
         if elapsed > BATCH_SECONDS:
             self.rate += (self._counted / elapsed - self.rate) / 2
@@ -92,7 +98,7 @@ class Claimer:
 
     def look_everywhere(self) -> None:
         """Take every reason there may be for a claim."""
-        self.events_due = self.deliveries_due = True
+        self.events_due, self.deliveries_due = self.takes_events, True
         self._poll_at = time.monotonic() + self.poll_interval_seconds
         self.due_at = None  # the scan that begins now finds the next
 
@@ -118,9 +124,15 @@ class Claimer:
         begin = self._begin()
         limit = min(self.batch, self.room)
         claim = self.hand.begin_claim()
-        rows, scan = await self.store.claim_events(
-            line, lease, begin=begin, lowest=min(begin, self._lowest), limit=limit
-        )
+        # Before it is looked: whoever says meanwhile that there is more may be too late for this look.
+        self.events_due = False
+        try:
+            rows, scan = await self.store.claim_events(
+                line, lease, begin=begin, lowest=min(begin, self._lowest), limit=limit
+            )
+        except BaseException:
+            self.events_due = True
+            raise
         if not scan.held:
             raise LeaseLost("the relay's lease has run out")
         if scan.lowest is not None:
@@ -129,7 +141,9 @@ class Claimer:
         if scan.revision != self.roster.revision:
             await self._learn_who_is_due(line, rows)
         self._go_on(scan.last if scan.more else None)
-        self.crew.walk(self.hand.take_events(rows, claim))
+        lanes, posted = self.hand.take_events(rows, claim)
+        self.presses.take(posted)
+        self.crew.walk(lanes)
         return len(rows)
 
     async def _learn_who_is_due(self, line: Line, rows: Sequence[ClaimedEvent]) -> None:
@@ -163,34 +177,45 @@ class Claimer:
 
     def _go_on(self, last: int | None) -> None:
         self._deep = None if last is None else max(last + 1, self._deep or 0)
-        self.events_due = last is not None
+        self.events_due = self.events_due or last is not None
 
     async def claim_deliveries(self, line: Line, lease: Lease, *, suspects: bool = False) -> int:
         """Claim deliveries whose turn it is; `deliveries_due` stays true until all heads were looked at."""
-        abilities = [each for each in self.roster.abilities() if self.crew.room_for(each.handler) > 0]
-        rows, scan = await self.store.claim_deliveries(
-            line,
-            lease,
-            abilities,
-            after=self._suspects_after if suspects else self._after,
-            heads_max=HEADS_MAX,
-            turns_max=max(1, self.room // TURNS_SHARE),
-            turn_max=TURN_MAX,
-            suspects=suspects,
-        )
+        self.deliveries_due = self.deliveries_due and suspects
+        try:
+            rows, scan = await self.store.claim_deliveries(
+                line,
+                lease,
+                [each for each in self.roster.abilities() if self._has_room_for(each.handler)],
+                after=self._suspects_after if suspects else self._after,
+                heads_max=HEADS_MAX,
+                turns_max=max(1, self.room // TURNS_SHARE),
+                turn_max=TURN_MAX,
+                suspects=suspects,
+            )
+        except BaseException:
+            self.deliveries_due = True
+            raise
         if not scan.held:
             raise LeaseLost("the relay's lease has run out")
         if not suspects:
             if scan.suspects:
                 self.suspects, self._suspects_after = True, self._after
             self._hop_on(scan.last if scan.seen >= HEADS_MAX else None)
+            self.deliveries_due = self.deliveries_due or scan.more
             self._note_due(scan.next_in_seconds)
-        self.crew.walk(self.hand.take_deliveries(rows))
+        turns = self.hand.take_deliveries(rows)
+        self.presses.take_turns(turn for turn in turns if turn.is_publishers)
+        self.crew.walk(turn for turn in turns if not turn.is_publishers)
         return len(rows)
+
+    def _has_room_for(self, handler: str) -> bool:
+        press = self.presses.each.get(handler)
+        return self.crew.room_for(handler) > 0 if press is None else press.room > 0
 
     def _hop_on(self, last: tuple[str, str] | None) -> None:
         self._after = last or FIRST_HEAD
-        self.deliveries_due = last is not None
+        self.deliveries_due = self.deliveries_due or last is not None
 
     def _note_due(self, seconds: float | None) -> None:
         if seconds is None:

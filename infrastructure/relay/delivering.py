@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.ledger import Ledger
     from infrastructure.relay.line import Line
+    from infrastructure.relay.presses import Presses
     from infrastructure.relay.roster import Roster
     from infrastructure.relay.tenure import Tenure
     from infrastructure.relay.work import EventWork
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.relay")
 
 WATCH_SECONDS = 0.1
+# Confirms of a broker come a few at a time, and to write each few would cost more than to publish them.
+GATHER_SECONDS = 0.005
+GATHERED_MIN = 100
 
 
 @attrs.define(eq=False)
@@ -41,11 +45,13 @@ class Delivering:
     ledger: Ledger
     hand: InHand
     crew: Crew
+    presses: Presses
     claimer: Claimer
     wake: asyncio.Event
     is_kept: bool = False
     """Whether a keeper renews the lease."""
     claiming: asyncio.Lock = attrs.Factory(asyncio.Lock)
+    _write_at: float = 0.0
 
     # --- the lease ----------------------------------------------------------------------------------
 
@@ -53,6 +59,7 @@ class Delivering:
         """Begin to live."""
         self.hand.lease = self.tenure.lease
         await self.tenure.register(self.roster.carried.values())
+        self.presses.changed.set()  # the row is new, and says nothing of pauses
         self.tenure.regain()
 
     async def renew_or_register(self) -> None:
@@ -65,6 +72,7 @@ class Delivering:
         _log.warning("lease lost: others do what was in hand", extra={"epoch": self.tenure.lease.epoch})
         self.hand.lease = LOST  # so that nobody begins anything more
         self.crew.forget()
+        self.presses.forget()
         await self.crew.end_all()
         # A write under way is waited for, then nothing awaits until the crew has the next lease.
         await self.ledger.forget()
@@ -139,7 +147,7 @@ class Delivering:
 
     def wake_up(self, said: str) -> None:
         """Hear of a commit, or of an operator's mending."""
-        self.claimer.events_due = True
+        self.claimer.events_due = self.claimer.takes_events
         if said == EVERYTHING:
             self.claimer.deliveries_due = True
         self.wake.set()
@@ -159,13 +167,14 @@ class Delivering:
             else:
                 await self._either_changes()
                 self.crew.watch()
+                self.presses.watch()
                 if not self.is_kept and self.tenure.is_renewal_due:
                     await self.renew_or_register()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in hand and nobody is at work."""
-        return not self.hand.count and self.crew.at_rest
+        return not self.hand.count and self.crew.at_rest and self.presses.at_rest
 
     async def _either_changes(self) -> None:
         waits = [asyncio.ensure_future(each.wait()) for each in (self.crew.changed, self.ledger.unwritten)]
@@ -186,9 +195,13 @@ class Delivering:
             raise
 
     async def write(self) -> None:
-        """Wait for outcomes, and write them."""
+        """Wait for outcomes, and write them: at once, but those that trickle in from a broker together."""
         await self.ledger.unwritten.wait()
+        rest = self._write_at - time.monotonic()
+        if rest > 0 and self.ledger.size < GATHERED_MIN and not self.presses.at_rest:
+            await asyncio.sleep(rest)
         await self._write()
+        self._write_at = time.monotonic() + GATHER_SECONDS
         if self.ledger.deliveries_changed:
             self.ledger.deliveries_changed = False
             self.claimer.deliveries_due = True
@@ -204,9 +217,29 @@ class Delivering:
         return True
 
     async def watch(self) -> None:
-        """Watch the crew's runs, now and then."""
+        """Watch the crew's runs and what is on its way to brokers, now and then."""
         await asyncio.sleep(WATCH_SECONDS)
         self.crew.watch()
+        self.presses.watch()
+
+    async def tell_pauses(self) -> None:
+        """Write down which publishers are paused, each time that changes."""
+        await self.presses.changed.wait()
+        self.presses.changed.clear()
+        try:
+            await self.tenure.tell_pauses(self.presses.pauses)
+        except BaseException:
+            self.presses.changed.set()
+            raise
+
+    def note_pause(self) -> None:
+        """Take note that a publisher was paused, or goes on: what waits for it is claimed no more, or again."""
+        self.roster.held = {name for name, press in self.presses.each.items() if press.pausing.is_held}
+        for press in self.presses.each.values():
+            press.muster()
+        self.presses.changed.set()
+        self.claimer.deliveries_due = True
+        self.wake.set()
 
     def note_marked(self, works: Sequence[EventWork]) -> None:
         """Take note that outcomes are in the database."""
@@ -220,20 +253,25 @@ class Delivering:
         """Begin nothing more; let what runs end in time, and give back what does not."""
         until = time.monotonic() + grace_seconds
         self.crew.release()
+        self.presses.release()
         answered = await self.write_last()
-        while not self.crew.at_rest and time.monotonic() < until:
+        while not (self.crew.at_rest and self.presses.at_rest) and time.monotonic() < until:
             self.crew.changed.clear()
             await self._either_changes()
             self.crew.watch_runs()
             if answered and self.ledger.unwritten.is_set():
                 answered = await self.write_last()
         await self.crew.end_all()
+        await self.presses.end_all()
 
     async def end(self) -> None:
         """End what runs, write what there is, and resign."""
         self.crew.release()
+        self.presses.release()
         await self.crew.end_all()
+        await self.presses.end_all()
         await self.write_last()
+        await self.presses.close()
         try:
             await self.tenure.resign()
         except TROUBLE as error:

@@ -10,11 +10,11 @@ from infrastructure.relay.store import Lease
 from infrastructure.relay.work import DeliveryWork, EventWork, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from infrastructure.relay.lanes import Lane
     from infrastructure.relay.ledger import Ledger
-    from infrastructure.relay.roster import Carried, Roster
+    from infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher, Roster
     from infrastructure.relay.running import Verdict
     from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
@@ -34,6 +34,8 @@ class InHand:
         self._lanes = Lanes()
         self._claim = 0
         self.count = 0
+        self.posting = 0
+        """How many of these events wait for nothing but a broker."""
 
     # --- taking -------------------------------------------------------------------------------------
 
@@ -42,15 +44,21 @@ class InHand:
         self._claim += 1
         return self._claim
 
-    def take_events(self, rows: Sequence[ClaimedEvent], claim: int) -> Iterable[Lane]:
-        """Put claimed events into their lanes, in order; return the lanes that nobody walks yet."""
-        fresh = []
+    def take_events(
+        self, rows: Sequence[ClaimedEvent], claim: int
+    ) -> tuple[Sequence[Lane], Sequence[EventWork]]:
+        """Put claimed events into their lanes, in order; return the lanes that nobody walks yet, and what is posted."""
+        fresh, posted = [], []
         for row in rows:
             due = self._roster.due(row["event_type"], row["event_version"])
             lane = self._lanes.of(row)
             work = EventWork(row, claim, list(due.run), lane, self.lease)
+            work.posts = due.publish
             if due.leave or row["unsettled"] or row["takeovers"] >= TAKEOVERS_OF_A_SUSPECT:
                 self._leave_out(work, {each.name: each.ordered for each in due.leave})
+            if work.posts:
+                work.posting = len(work.posts)
+                posted.append(work)
             lane.items.append(work)
             lane.unmarked += 1
             if not lane.walked:
@@ -58,7 +66,7 @@ class InHand:
                 fresh.append(lane)
         self.count += len(rows)
         self._lanes.claimed(claim)
-        return fresh
+        return fresh, posted
 
     def _leave_out(self, work: EventWork, elsewhere: dict[str, bool]) -> None:
         """Write down who is not to run in the first pass: not here, not before its turn, not among others."""
@@ -67,7 +75,7 @@ class InHand:
         suspect = work.row["takeovers"] >= TAKEOVERS_OF_A_SUSPECT
         unsettled = set(work.row["unsettled"] or ())
         for carried in list(work.todo):
-            if suspect or (carried.ordered and unsettled & {carried.name, carried.registration.renamed_from}):
+            if suspect or (carried.ordered and unsettled & {carried.name, carried.renamed_from}):
                 work.todo.remove(carried)
                 self.leave_waiting(
                     work,
@@ -75,14 +83,21 @@ class InHand:
                     ordered=carried.ordered,
                     takeovers=TAKEOVERS_OF_A_SUSPECT if suspect else 0,
                 )
+        # To publish runs nobody's code here: it is no suspect.
+        for publisher in work.posts:
+            if publisher.name in unsettled:
+                work.posts = tuple(each for each in work.posts if each is not publisher)
+                self.leave_waiting(work, publisher.name, ordered=True)
 
-    def take_deliveries(self, rows: Sequence[ClaimedDelivery]) -> Iterable[Turn]:
+    def take_deliveries(self, rows: Sequence[ClaimedDelivery]) -> Collection[Turn]:
         """Put claimed deliveries into turns of their own."""
         turns: dict[tuple[str, str], Turn] = {}
         for row in rows:
-            work = DeliveryWork(row, self._roster.carried[row.handler], row.attempts, self.lease)
+            carried = self._roster.carried[row.handler]
+            aside = carried.kind == "publisher"
+            work = DeliveryWork(row, carried, row.attempts, self.lease, aside)
             turns.setdefault((row.turn, row.handler), Turn(deque())).items.append(work)
-        self.count += len(rows)
+            self.count += not aside
         return turns.values()
 
     # --- outcomes -----------------------------------------------------------------------------------
@@ -91,15 +106,28 @@ class InHand:
         """Leave a handler of an event for later, or for another relay."""
         work.lane.add(work, Outcome(handler, work.key_for(ordered=ordered), "waiting", takeovers=takeovers))
 
-    def leave_running(self, work: EventWork, carried: Carried) -> None:
+    def leave_post(self, work: EventWork, publisher: CarriedPublisher) -> None:
+        """Leave a publisher of an event for later."""
+        self.leave_waiting(work, publisher.name, ordered=True)
+        self.posted(work)
+
+    def posted(self, work: EventWork) -> None:
+        """Take note that an event need not wait for a publisher any more."""
+        work.posting -= 1
+        behind = work.lane.behind
+        while behind and not behind[0].posting:
+            self.posting -= 1
+            self._ledger.finish(behind.popleft())
+
+    def leave_running(self, work: EventWork, carried: CarriedAny) -> None:
         """Let an event go on without a handler that is slow."""
         work.lane.add(work, Outcome(carried.name, work.key_for(ordered=carried.ordered), "leased"))
 
-    def note(self, work: EventWork, carried: Carried, verdict: Verdict) -> None:
+    def note(self, work: EventWork, carried: CarriedAny, verdict: Verdict) -> None:
         """Write down with its event how a handler's run ended."""
         work.lane.add(work, _outcome(carried, work.key_for(ordered=carried.ordered), verdict))
 
-    def note_late(self, work: EventWork, carried: Carried, verdict: Verdict) -> None:
+    def note_late(self, work: EventWork, carried: CarriedAny, verdict: Verdict) -> None:
         """Write down how a slow run ended."""
         self._late(work, _outcome(carried, work.key_for(ordered=carried.ordered), verdict))
 
@@ -120,9 +148,13 @@ class InHand:
         self._ledger.settle(work.row, outcome)
 
     def finish(self, work: EventWork) -> None:
-        """Tell the ledger of an event whose first pass is over."""
+        """Tell the ledger of an event whose first pass is over, once it is published and those before it are."""
         work.lane.items.popleft()
-        self._ledger.finish(work)
+        if work.posting or work.lane.behind:
+            work.lane.behind.append(work)
+            self.posting += 1
+        else:
+            self._ledger.finish(work)
 
     def marked(self, works: Sequence[EventWork]) -> None:
         """Take note that outcomes are in the database."""
@@ -139,7 +171,7 @@ class InHand:
         self.finish(work)
         self.give_back_lane(work.lane)
 
-    def give_back_slow(self, work: EventWork, carried: Carried) -> None:
+    def give_back_slow(self, work: EventWork, carried: CarriedAny) -> None:
         """Let a slow run that the relay has ended wait for another relay."""
         if work.taken_to_mark:
             self._ledger.give_back_delivery(work.row.event_id, carried.name)
@@ -147,8 +179,15 @@ class InHand:
             self._late(work, Outcome(carried.name, work.key_for(ordered=carried.ordered), "waiting"))
 
     def give_back_lane(self, lane: Lane) -> None:
-        """Give back the events that nobody has begun."""
+        """Give back the events that nobody has begun; what may be at a broker by now is left to its handlers."""
+        last = max((number for number, work in enumerate(lane.items, start=1) if work.is_posted), default=0)
+        for work in list(lane.items)[:last]:
+            for carried in work.todo:
+                self.leave_waiting(work, carried.name, ordered=carried.ordered)
+            work.todo.clear()
+            self.finish(work)
         for work in lane.items:
+            work.is_given_back = True
             self._ledger.give_back_event(work.row.position)
         self.count -= len(lane.items)
         lane.unmarked -= len(lane.items)
@@ -175,23 +214,23 @@ class InHand:
         """Give back the deliveries that nobody has begun."""
         for work in turn.items:
             self._ledger.give_back_delivery(work.row.event_id, work.carried.name)
-        self.count -= len(turn.items)
+            self.count -= not work.aside
         turn.items.clear()
 
     def forget(self) -> None:
         """Let go of everything: the lease is lost."""
         self._lanes.clear()
-        self.count = 0
+        self.count = self.posting = 0
 
 
-def _outcome(carried: Carried, order_key: str, verdict: Verdict) -> Outcome:
+def _outcome(carried: CarriedAny, order_key: str, verdict: Verdict) -> Outcome:
     return Outcome(
         carried.name,
         order_key,
         verdict.status,
         verdict.attempts,
         0,
-        carried.registration.on_dead,
+        carried.on_dead,
         verdict.delay_seconds,
         verdict.error_message,
     )

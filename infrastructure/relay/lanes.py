@@ -26,6 +26,8 @@ class Lane:
     """
 
     items: deque[EventWork] = attrs.Factory(deque)
+    behind: deque[EventWork] = attrs.Factory(deque)
+    """Those that have been walked over and wait to be published; they end in order all the same."""
     walked: bool = False
     unmarked: int = 0
     _unwritten: dict[str, int] = attrs.Factory(dict)
@@ -74,6 +76,11 @@ class Turn:
     """Deliveries of one handler within one order key."""
 
     items: deque[DeliveryWork]
+
+    @property
+    def is_publishers(self) -> bool:
+        """Whether they go to a broker."""
+        return self.items[0].carried.kind == "publisher"
 
 
 class Lanes:

@@ -40,6 +40,7 @@ class Ledger:
 
     store: Store
     on_marked: Callable[[Sequence[EventWork]], None] = attrs.field(init=False)
+    on_settled: Callable[[int], None] = attrs.field(init=False)
     counts: Counts = attrs.Factory(Counts)
     deliveries_changed: bool = False
     """Whether something was written that may let a delivery run."""
@@ -51,6 +52,11 @@ class Ledger:
     _settled: list[tuple[ClaimedEvent, Outcome]] = attrs.Factory(list)
     _unrun_events: list[int] = attrs.Factory(list)
     _unrun_deliveries: list[tuple[UUID, str]] = attrs.Factory(list)
+
+    @property
+    def size(self) -> int:
+        """How many outcomes there are to write."""
+        return len(self._finished) + len(self._settled)
 
     def finish(self, work: EventWork) -> None:
         """Take an event whose first pass is over."""
@@ -92,6 +98,7 @@ class Ledger:
                 await self.store.settle(line, lease, batch)
                 del self._settled[: len(batch)]
                 self._count(outcome for _, outcome in batch)
+                self.on_settled(len(batch))
             await self._write_released(line, lease)
             if not (self._finished or self._settled or self._unrun_deliveries or self._unrun_events):
                 self.unwritten.clear()

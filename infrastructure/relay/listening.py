@@ -14,8 +14,9 @@ from kernel.retry import EXPONENTIAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import asyncpg
     from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.relay.line import Line
 
 _log = logging.getLogger("outbox.relay")
 
@@ -24,6 +25,7 @@ PROBE = "probe:"
 EVERYTHING = "deliveries"
 PROBE_EVERY_SECONDS = 5.0
 ANSWER_SECONDS_MAX = 2.0
+SAY = "SELECT pg_notify($1, $2)"
 
 
 class Deaf(InfrastructureError):
@@ -31,11 +33,18 @@ class Deaf(InfrastructureError):
 
 
 class Listener:
-    """Listens on a connection that does nothing else; while it is deaf, the relay polls."""
+    """Listens on a connection that does nothing else; while it is deaf, the relay polls.
 
-    def __init__(self, engine: AsyncEngine, channel: str, on_heard: Callable[[str], None]) -> None:
+    What it says to prove that it hears goes over another connection, to where commits are told of: a pooler hands a
+    word back to the connection that said it, and a server that nobody writes to hears itself very well.
+    """
+
+    def __init__(
+        self, engine: AsyncEngine, channel: str, on_heard: Callable[[str], None], says: Line
+    ) -> None:
         self._engine = engine
         self._channel = channel
+        self._says = says
         self._on_heard = on_heard
         self._me = PROBE + uuid4().hex
         self._answered = asyncio.Event()
@@ -62,7 +71,7 @@ class Listener:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 await connection.add_listener(self._channel, self._hear)
             while True:
-                await self._prove(connection)
+                await self._prove()
                 if not self.hears:
                     self.hears = True
                     self._on_heard(EVERYTHING)  # that was committed meanwhile
@@ -71,16 +80,16 @@ class Listener:
         finally:
             connection.terminate()
 
-    async def _prove(self, connection: asyncpg.Connection) -> None:
+    async def _prove(self) -> None:
         self._answered.clear()
+        await self._says.fetch(SAY, self._channel, self._me)
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await connection.execute(f"NOTIFY \"{self._channel}\", '{self._me}'")
                 await self._answered.wait()
         except TimeoutError:
             raise Deaf(
-                f"nothing said on channel {self._channel!r} comes back (a pooler in transaction mode has no LISTEN: "
-                "point OUTBOX_LISTEN_URL at the server itself)"
+                f"nothing said on channel {self._channel!r} arrives where the relay listens (a pooler in transaction "
+                "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"
             ) from None
 
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:

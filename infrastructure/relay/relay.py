@@ -17,10 +17,13 @@ from infrastructure.relay.in_hand import InHand
 from infrastructure.relay.keeping import LeaseKeeper
 from infrastructure.relay.ledger import Counts, Ledger
 from infrastructure.relay.line import Line
-from infrastructure.relay.listening import Listener
+from infrastructure.relay.listening import EVERYTHING, Listener
+from infrastructure.relay.pausing import Pausing
+from infrastructure.relay.presses import Presses
+from infrastructure.relay.publishing import Press
 from infrastructure.relay.renaming import Renaming
 from infrastructure.relay.retention import Retention
-from infrastructure.relay.roster import Roster, carry, check_buildable
+from infrastructure.relay.roster import Carried, CarriedPublisher, Roster, carry, check_buildable
 from infrastructure.relay.serving import Serving
 from infrastructure.relay.settings import RelaySettings
 from infrastructure.relay.store import Store, former_names
@@ -30,11 +33,13 @@ from kernel.handlers import HandlerRegistration, registered_handlers
 from kernel.upcasting import check_upcasters
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Mapping
     from datetime import datetime
 
     from lagom import Container
     from sqlalchemy.engine import URL
+
+    from infrastructure.brokers import Outlet, Publisher
 
 
 class OutboxRelay:
@@ -51,6 +56,8 @@ class OutboxRelay:
         *,
         schema: str | None = None,
         handlers: Iterable[HandlerRegistration] | None = None,
+        publishers: Mapping[Publisher, Outlet] | None = None,
+        queues: Iterable[str] | None = None,
         settings: RelaySettings | None = None,
         now: datetime | None = None,
     ) -> None:
@@ -58,8 +65,10 @@ class OutboxRelay:
         self._container = container
         self._settings = settings or RelaySettings()
         found = registered_handlers() if handlers is None else tuple(handlers)
-        # A handler with a queue runs where that queue is consumed.
-        self._registrations = [each for each in found if each.queue is None]
+        # A handler with a queue runs where that queue is consumed, and nothing else runs there.
+        self._queues = None if queues is None else frozenset(queues)
+        self._registrations = [each for each in found if self._is_ours(each)]
+        self._publishers = dict(publishers or {})
         self._schema = schema
         self._store = Store(schema, now)
         self._lines = {name: Line(self._engine) for name in ("claim", "mark", "control")}
@@ -69,6 +78,8 @@ class OutboxRelay:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._work: Delivering | None = None
+        self.subscribed = asyncio.Event()
+        """Set while the database knows what this relay carries: from then on that is due."""
 
     # --- for those who run it -----------------------------------------------------------------------
 
@@ -86,6 +97,11 @@ class OutboxRelay:
         finally:
             await self._end()
 
+    def look(self) -> None:
+        """Look at once for deliveries that somebody in this process has just committed."""
+        if self._work is not None:
+            self._work.wake_up(EVERYTHING)
+
     def stop(self) -> None:
         """Claim no more; running handlers get a grace period."""
         self._stopping.set()
@@ -94,6 +110,7 @@ class OutboxRelay:
     async def run_once(self) -> Counts:
         """Claim what is due now, up to a batch, deliver it, and return what became of it."""
         work = await self._start()
+        await work.presses.known()
         before, work.ledger.counts = work.ledger.counts, Counts()
         await work.renew_or_register()
         work.claimer.look_everywhere()
@@ -123,8 +140,8 @@ class OutboxRelay:
             return self._work
         check_upcasters()
         await check_buildable(self._registrations, self._container)
-        carried = [carry(each, self._container, self._settings.retries_max) for each in self._registrations]
-        work = self._assembled(Roster(carried))
+        work = self._assembled(Roster([*self._carried_handlers(), *self._carried_publishers()]))
+        work.presses.open()
         try:
             await work.register()
             await self._store.subscribe(self._lines["control"], work.roster.carried.values())
@@ -135,27 +152,47 @@ class OutboxRelay:
             await work.end()
             raise
         self._work = work
+        self.subscribed.set()
         return work
 
     def _assembled(self, roster: Roster) -> Delivering:
         ledger = Ledger(self._store)
         hand = InHand(ledger, roster)
         crew = Crew(hand, concurrency=self._settings.concurrency, schema=self._schema)
+        presses = Presses()
         claimer = Claimer(
             self._store,
             hand,
             crew,
+            presses,
             roster,
             batch_max=self._settings.batch_size_max,
             concurrency=self._settings.concurrency,
             poll_interval_seconds=self._settings.poll_interval_seconds,
+            takes_events=self._queues is None,
         )
-        work = Delivering(self._lines, self._tenure, roster, ledger, hand, crew, claimer, self._wake)
-        ledger.on_marked = work.note_marked
+        work = Delivering(self._lines, self._tenure, roster, ledger, hand, crew, presses, claimer, self._wake)
+        ledger.on_marked, ledger.on_settled = work.note_marked, claimer.note_done
+        for each in roster.carried.values():
+            if isinstance(each, CarriedPublisher):
+                pausing = Pausing(each.name, each.outlet, work.note_pause)
+                presses.each[each.name] = Press(each, hand, pausing, crew.changed)
+                roster.held.add(each.name)  # until it is known that its broker is there
         return work
+
+    def _is_ours(self, registration: HandlerRegistration) -> bool:
+        return registration.queue is None if self._queues is None else registration.queue in self._queues
+
+    def _carried_handlers(self) -> list[Carried]:
+        return [carry(each, self._container, self._settings.retries_max) for each in self._registrations]
+
+    def _carried_publishers(self) -> list[CarriedPublisher]:
+        schedule = self._settings.publish_schedule
+        return [CarriedPublisher(each, outlet, schedule) for each, outlet in self._publishers.items()]
 
     async def _end(self) -> None:
         work, self._work = self._work, None
+        self.subscribed.clear()
         if work is not None:
             await work.end()
         self._stopping.clear()
@@ -187,12 +224,13 @@ class OutboxRelay:
             Retention(self._store, settings.cleanup_days),
             min(settings.poll_interval_seconds, settings.lease_seconds / 3),
             self._wake.set,
+            None if self._queues is None else work.roster,
         )
 
     def _listener(self, work: Delivering) -> Listener:
         url = self._settings.listen_url
         engine = create_engine(url, poolclass=NullPool) if url else self._engine
-        return Listener(engine, self._settings.channel, work.wake_up)
+        return Listener(engine, self._settings.channel, work.wake_up, self._lines["control"])
 
 
 def _engine_of(engine_or_url: AsyncEngine | URL | str) -> AsyncEngine:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
+from lagom.exceptions import UnresolvableType
 
 from infrastructure.container import scope
 from infrastructure.errors import InfrastructureError
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 
     from lagom import Container
 
+    from infrastructure.brokers import Outlet, Publisher
     from kernel.events import DomainEvent
     from kernel.handlers import HandlerRegistration
+
+ANY_TYPE = "*"
+ANY_VERSION = 2**31 - 1
 
 
 class HandlerNotBuilt(InfrastructureError):
@@ -33,19 +38,77 @@ class Carried:
     registration: HandlerRegistration
     call: Callable[[DomainEvent], Awaitable[None]]
     schedule: RetrySchedule
+    kind: ClassVar[str] = "handler"
     name: str = attrs.field(init=False)
     ordered: bool = attrs.field(init=False)
     timeout_seconds: float = attrs.field(init=False)
+    renamed_from: str | None = attrs.field(init=False)
+    on_dead: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Copy what is read for every event."""
-        for name in ("name", "ordered", "timeout_seconds"):
+        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead"):
             object.__setattr__(self, name, getattr(self.registration, name))
 
     @property
     def patterns(self) -> list[str]:
         """The event types it is for."""
         return sorted({catalogue.event_type_of(event).name for event in self.registration.events})
+
+    @property
+    def subscribed_to(self) -> list[str]:
+        """What its subscription says: of a queue's handler no event's own type, so that it is due there alone."""
+        queue = self.registration.queue
+        return self.patterns if queue is None else [f"{queue}/{pattern}" for pattern in self.patterns]
+
+    @property
+    def abilities(self) -> dict[str, int]:
+        """The newest version of each event type that it can be given."""
+        return {pattern: newest_version(pattern) for pattern in self.patterns}
+
+    def can_run(self, event_type: str, event_version: int) -> bool:
+        """Whether it can be given such an event."""
+        return event_type in self.patterns and event_version <= newest_version(event_type)
+
+
+@attrs.frozen(eq=False)
+class CarriedPublisher:
+    """A publisher that this process can reach the broker for; it sends what is stored, of any type and version."""
+
+    publisher: Publisher
+    outlet: Outlet
+    schedule: RetrySchedule
+    kind: ClassVar[str] = "publisher"
+    ordered: ClassVar[bool] = True
+    renamed_from: ClassVar[str | None] = None
+    on_dead: ClassVar[str] = "park"
+    name: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Copy what is read for every event."""
+        object.__setattr__(self, "name", self.publisher.name)
+
+    @property
+    def patterns(self) -> list[str]:
+        """The event types it is for."""
+        return sorted(self.publisher.patterns)
+
+    @property
+    def subscribed_to(self) -> list[str]:
+        """What its subscription says."""
+        return self.patterns
+
+    @property
+    def abilities(self) -> dict[str, int]:
+        """The newest version of each event type that it can be given."""
+        return dict.fromkeys(self.patterns, ANY_VERSION)
+
+    def can_run(self, _event_type: str, _event_version: int) -> bool:
+        """Whatever its subscription is due for, it can send."""
+        return True
+
+
+CarriedAny = Carried | CarriedPublisher
 
 
 def carry(registration: HandlerRegistration, container: Container, retries_max: int) -> Carried:
@@ -86,8 +149,19 @@ async def check_buildable(registrations: Iterable[HandlerRegistration], containe
         except Exception as error:
             raise HandlerNotBuilt(
                 f"handler {registration.name!r} cannot be made by the container "
-                f"({type(error).__name__}: {error}); register what its constructor asks for in a wiring module"
+                f"({_lacking(error)}): register what its constructor asks for in a wiring module"
             ) from error
+
+
+def _lacking(error: BaseException | None) -> str:
+    """Say what there is not: the container names only what was asked for, and the rest in its causes."""
+    path: list[str] = []
+    while isinstance(error, UnresolvableType):
+        if error.dep_type not in path:
+            path.append(error.dep_type)
+        error = error.__cause__ or error.__context__
+    words = [" needs ".join(path)] if path else []
+    return ": ".join(words if error is None else [*words, f"{type(error).__name__}: {error}"])
 
 
 @attrs.frozen
@@ -111,6 +185,7 @@ class Due:
     """Who is due for events of one type and version: those that run here, and those left for others."""
 
     run: tuple[Carried, ...]
+    publish: tuple[CarriedPublisher, ...]
     leave: tuple[Subscription, ...]
 
 
@@ -128,11 +203,18 @@ class Ability(NamedTuple):
 class Roster:
     """What this process carries, held against the subscriptions; it changes only when they do."""
 
-    def __init__(self, carried: Sequence[Carried]) -> None:
+    def __init__(self, carried: Sequence[CarriedAny]) -> None:
         self.carried = {each.name: each for each in carried}
+        self.held: set[str] = set()
+        """Publishers that are paused here: what waits for them is not claimed."""
         self.revision = -1
         self._subscriptions: tuple[Subscription, ...] = ()
         self._due: dict[tuple[str, int], Due] = {}
+
+    @property
+    def has_handlers(self) -> bool:
+        """Whether it carries any, and not publishers alone."""
+        return any(isinstance(each, Carried) for each in self.carried.values())
 
     def subscribe(self, subscriptions: Iterable[Subscription], revision: int) -> None:
         """Take note of what the database says."""
@@ -149,32 +231,31 @@ class Roster:
 
     def abilities(self) -> list[Ability]:
         """Return what may run here, without what an operator holds."""
-        paused = {each.name for each in self._subscriptions if each.paused}
+        paused = {each.name for each in self._subscriptions if each.paused} | self.held
         return [
-            Ability(
-                *(each.name, pattern, newest_version(pattern)),
-                *(each.registration.renamed_from, each.registration.on_dead),
-            )
+            Ability(each.name, pattern, version, each.renamed_from, each.on_dead)
             for each in self.carried.values()
             if each.name not in paused
-            for pattern in each.patterns
+            # A delivery says who it is for: of a publisher's, its patterns need not be asked again.
+            for pattern, version in (
+                each.abilities if isinstance(each, Carried) else {ANY_TYPE: ANY_VERSION}
+            ).items()
         ]
 
     def _find(self, event_type: str, event_version: int) -> Due:
         due = [each for each in self._subscriptions if each.matches(event_type)]
-        run = tuple(
-            each for each in due if not each.paused and self._can_run(each.name, event_type, event_version)
-        )
+        here = [
+            carried
+            for each in due
+            if not each.paused
+            and (carried := self.carried.get(each.name)) is not None
+            and carried.can_run(event_type, event_version)
+        ]
+        names = {each.name for each in here}
         return Due(
-            tuple(self.carried[each.name] for each in run), tuple(each for each in due if each not in run)
-        )
-
-    def _can_run(self, name: str, event_type: str, event_version: int) -> bool:
-        carried = self.carried.get(name)
-        return (
-            carried is not None
-            and event_type in carried.patterns
-            and event_version <= newest_version(event_type)
+            tuple(each for each in here if isinstance(each, Carried)),
+            tuple(each for each in here if isinstance(each, CarriedPublisher)),
+            tuple(each for each in due if each.name not in names),
         )
 
 

@@ -15,7 +15,7 @@ from kernel.context import handling
 from kernel.errors import Reject, RetryAfter
 
 if TYPE_CHECKING:
-    from infrastructure.relay.roster import Carried
+    from infrastructure.relay.roster import Carried, CarriedPublisher
     from infrastructure.relay.work import ClaimedEvent
 
 _log = logging.getLogger("outbox.relay")
@@ -90,6 +90,28 @@ def give_up(run: Run) -> Verdict:
     run.given_up = run.receipt.over = True
     reason = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation")
     return _failed(run, reason)
+
+
+def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reason: str) -> Verdict:
+    """Decide about an event that a broker does not take."""
+    attempts += 1
+    delay = publisher.schedule.delay_after(attempts)
+    about = {
+        "publisher": publisher.name,
+        "event_id": str(row.event_id),
+        "event_type": row.event_type,
+        "position": row.position,
+        "attempts": attempts,
+    }
+    if delay is None:
+        _log.critical("publisher is dead for this event: retry or skip it: %s", reason, extra=about)
+        return Verdict("dead", attempts, 0.0, reason)
+    _log.warning(
+        "the broker refused an event, which is tried again: %s",
+        *(reason,),
+        extra={**about, "delay_seconds": delay},
+    )
+    return Verdict("waiting", attempts, delay, reason[:ERROR_CHARACTERS_MAX])
 
 
 def _ended(run: Run, error: BaseException | None) -> Verdict:

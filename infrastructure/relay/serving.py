@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from infrastructure.relay.upkeep import Upkeep
 
 _log = logging.getLogger("outbox.relay")
+
+ANSWER_SECONDS_MAX = 1.0
 
 
 @attrs.define(eq=False)
@@ -45,19 +48,35 @@ class Serving:
                 task.result()
         finally:
             self.stopping.set()
-            for task in tasks:
-                task.cancel()
             try:
+                await self._hear_last_claim()
+                for task in tasks:
+                    task.cancel()
                 await asyncio.wait(tasks)
                 await self.delivering.release(self.grace_seconds)
             finally:
+                for task in tasks:
+                    task.cancel()
                 # However often it is cancelled: a keeper that outlived this would end the process.
                 self.delivering.is_kept = False
                 await self.keeper.stop()
 
+    async def _hear_last_claim(self) -> None:
+        """Wait for the answer to a claim that is under way: unheard, it would hold its events for the whole grace."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_SECONDS_MAX), self.delivering.claiming:
+                pass
+
     def _tasks(self) -> list[asyncio.Task[object]]:
         work = self.delivering
-        steps = (work.claim_or_wait, work.write, work.watch, self.upkeep.step, work.replace_lost_lease)
+        steps = (
+            work.claim_or_wait,
+            work.write,
+            work.watch,
+            self.upkeep.step,
+            work.replace_lost_lease,
+            work.tell_pauses,
+        )
         tasks: list[asyncio.Task[object]] = [
             asyncio.create_task(self._persist(step), name=f"outbox-{step.__name__}") for step in steps
         ]

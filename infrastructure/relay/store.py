@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from infrastructure.relay.line import Line, Step
-    from infrastructure.relay.roster import Ability, Carried
+    from infrastructure.relay.roster import Ability, CarriedAny
     from infrastructure.relay.work import Outcome
 
 
@@ -46,10 +46,11 @@ class EventScan:
 
 @attrs.frozen
 class DeliveryScan:
-    """What a claim of deliveries saw: `last` is where the next one hops on."""
+    """What a claim of deliveries saw: `last` is where the next one hops on, `more` what was too large to take."""
 
     held: bool
     seen: int
+    more: bool
     last: tuple[str, str] | None
     suspects: bool
     next_in_seconds: float | None
@@ -113,6 +114,7 @@ class Store:
                 self.now,
                 former,
                 on_dead,
+                CLAIM_BYTES_MAX,
             ),
         )
         rows.sort(key=_position)
@@ -198,6 +200,10 @@ class Store:
         """Live on; False if the lease has run out or was ended."""
         return bool(await line.fetch(self._sql(leases.RENEW), lease.relay, lease.epoch, seconds, self.now))
 
+    async def tell_pauses(self, line: Line, lease: Lease, pauses: str) -> None:
+        """Write down which publishers this relay has paused, as JSON."""
+        await line.fetch(self._sql(leases.TELL_PAUSES), lease.relay, lease.epoch, pauses)
+
     async def resign(self, line: Line, lease: Lease) -> None:
         """Live no longer, and hold nothing."""
         step: Step = (self._sql(leases.RESIGN), (lease.relay, lease.epoch))
@@ -231,10 +237,10 @@ class Store:
         )
         return len(events), deliveries
 
-    async def subscribe(self, line: Line, carried: Iterable[Carried]) -> None:
+    async def subscribe(self, line: Line, carried: Iterable[CarriedAny]) -> None:
         """Say what this relay carries, and take over what it had under former names."""
         every = list(carried)
-        rows = [(each.name, "handler", json.dumps(each.patterns), each.ordered) for each in every]
+        rows = [(each.name, each.kind, json.dumps(each.subscribed_to), each.ordered) for each in every]
         # In one transaction: whoever claims meanwhile must not find both of a handler's names due.
         step: Step = (self._sql(subscriptions.SUBSCRIBE), (*_columns(rows, 4), self.now))
         names, former = former_names(every)
@@ -283,9 +289,9 @@ class Store:
         return found, rows[0]["revision"] if rows else 0
 
 
-def former_names(carried: Iterable[Carried]) -> tuple[list[str], list[str]]:
+def former_names(carried: Iterable[CarriedAny]) -> tuple[list[str], list[str]]:
     """Return the names of those that were renamed, and what they were renamed from."""
-    names = {each.name: each.registration.renamed_from for each in carried}
+    names = {each.name: each.renamed_from for each in carried}
     renamed = [(name, former) for name, former in names.items() if former is not None]
     return [name for name, _ in renamed], [former for _, former in renamed]
 

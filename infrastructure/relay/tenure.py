@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.relay.roster import newest_version
 from infrastructure.relay.store import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from infrastructure.relay.line import Line
-    from infrastructure.relay.roster import Carried
+    from infrastructure.relay.pausing import Pause
+    from infrastructure.relay.roster import CarriedAny
     from infrastructure.relay.store import Store
 
 
@@ -36,13 +36,18 @@ class Tenure:
     in_force: asyncio.Event = attrs.Factory(asyncio.Event)
     _renew_at: float = 0.0
 
-    async def register(self, carried: Iterable[Carried]) -> None:
+    async def register(self, carried: Iterable[CarriedAny]) -> None:
         """Begin to live under the lease, and say what this relay carries."""
-        abilities: dict[str, dict[str, int]] = {
-            each.name: {pattern: newest_version(pattern) for pattern in each.patterns} for each in carried
-        }
+        abilities: dict[str, dict[str, int]] = {each.name: each.abilities for each in carried}
         who = (os.getpid(), socket.gethostname(), self.code_version, json.dumps(abilities))
         await self.store.register(self.line, self.lease, self.seconds, who)
+
+    async def tell_pauses(self, pauses: Mapping[str, Pause]) -> None:
+        """Say which publishers are paused, and why."""
+        told = {
+            name: {"reason": pause.reason, "since": pause.since.isoformat()} for name, pause in pauses.items()
+        }
+        await self.store.tell_pauses(self.line, self.lease, json.dumps(told))
 
     def lose(self) -> None:
         """Say that the lease is lost, or that only the next one can find what was claimed under it."""

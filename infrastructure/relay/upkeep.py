@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.line import Line
     from infrastructure.relay.renaming import Renaming
     from infrastructure.relay.retention import Retention
+    from infrastructure.relay.roster import Roster
     from infrastructure.relay.store import Store
 
 _log = logging.getLogger("outbox.relay")
@@ -36,6 +37,8 @@ class Upkeep:
     retention: Retention
     pause_seconds: float
     wake: Callable[[], None]
+    roster: Roster | None = None
+    """Of a relay that claims no events, whose claims therefore tell it of no changed subscription."""
     _warn_at: float = 0.0
     _sweep_at: float = 0.0
 
@@ -47,6 +50,8 @@ class Upkeep:
             self._sweep_at = now + SWEEP_SECONDS
             await self.take_over()
         await self.renaming.step(self.line)
+        if self.roster is not None:
+            self.roster.subscribe(*await self.store.subscriptions(self.line))
         self._watch_oldest(await self.claimer.raise_front(self.line))
         await self.retention.step(self.line)
         await asyncio.sleep(self.pause_seconds)

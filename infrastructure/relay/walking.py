@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import attrs
 
@@ -98,7 +98,8 @@ class Member:
         while turn.items and turn.items[0].lease is self.hand.lease:
             self.work = work = turn.items.popleft()
             try:
-                verdict = await self._run(work.carried, work, work.attempts)
+                # Turns of publishers go to a press.
+                verdict = await self._run(cast("Carried", work.carried), work, work.attempts)
             except GivenBack:
                 self.hand.give_back_delivery(work)
                 break
@@ -122,7 +123,7 @@ class Member:
     async def _run(self, carried: Carried, work: EventWork | DeliveryWork, attempts: int) -> Verdict | None:
         """Run a handler; None if its outcome is of no account: given up meanwhile, or the lease is lost."""
         row, lease = work.row, work.lease
-        former = carried.registration.renamed_from
+        former = carried.renamed_from
         receipt = HandlerRun(row.event_id, carried.name, lease.relay, lease.epoch, self.schema, former)
         run = self.run = Run(carried, row, attempts, receipt, self.task)
         verdict: Verdict | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from infrastructure.relay.lanes import Lane
-    from infrastructure.relay.roster import Carried
+    from infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher
     from infrastructure.relay.store import Lease
     from kernel.context import Header
     from kernel.events import DomainEvent
@@ -42,6 +42,7 @@ class ClaimedEvent(asyncpg.Record):
     aggregate_version: int | None = _column("aggregate_version")
     payload: str = _column("payload")
     occurred_at: datetime = _column("occurred_at")
+    created_at: datetime = _column("created_at")
     takeovers: int = _column("takeovers")
 
     @property
@@ -90,6 +91,13 @@ class EventWork:
     todo: list[Carried]
     lane: Lane
     lease: Lease
+    posts: tuple[CarriedPublisher, ...] = ()
+    """Who publishes it in its first pass."""
+    posting: int = 0
+    """How many of them it waits for."""
+    is_posted: bool = False
+    """Whether one of them has begun: it may be at the broker."""
+    is_given_back: bool = False
     outcomes: list[Outcome] = attrs.Factory(list)
     taken_to_mark: bool = False
 
@@ -103,11 +111,11 @@ class DeliveryWork:
     """One delivery: one event for one handler."""
 
     row: ClaimedEvent
-    carried: Carried
+    carried: CarriedAny
     attempts: int
     lease: Lease
     aside: bool = False
-    """It is slow, and not counted as in hand."""
+    """It is slow, or a broker's affair, and not counted as in hand."""
 
 
 class ClaimedDelivery(ClaimedEvent):

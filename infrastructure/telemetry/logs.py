@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LOG_LEVEL_VARIABLE = "OUTBOX_LOG_LEVEL"
 # Who tells at INFO what nobody asked.
 _TALKATIVE = ("alembic",)
+# Who tells with a traceback of what we say in a sentence.
+_REPEATING = ("aio_pika", "aiormq")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # What every record has; the rest came with `extra=`.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
@@ -37,6 +39,13 @@ def set_up_logs(
     root.setLevel(_level(environ))
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+    silence_clients()
+
+
+def silence_clients() -> None:
+    """Let those be quiet of whose troubles we tell; without any set-up their errors would go to standard error."""
+    for name in _REPEATING:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _level(environ: Mapping[str, str]) -> str:

@@ -49,7 +49,8 @@ SECOND = Step(
     "outbox_0002",
     "The relays' tables: deliveries, receipts, subscriptions, and the lease of each live relay.",
 )
-ALL, ALL_BACK = [FIRST, SECOND], [SECOND, FIRST]
+THIRD = Step("outbox", "outbox_0003", "Which publishers a relay has paused, told in the row of its lease.")
+ALL, ALL_BACK = [FIRST, SECOND, THIRD], [THIRD, SECOND, FIRST]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
 
@@ -148,7 +149,7 @@ async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
 
     assert await migrate(engine, OUTBOX_ONLY) == ALL
     assert await catalog(engine) == there
-    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [SECOND]
+    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [THIRD]
 
 
 async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:
@@ -335,7 +336,10 @@ async def some_events(url: str) -> None:
 
 
 DOWN = ("migrate", "--down", "outbox@base")
-LOSS = "to undo outbox_0002, outbox_0001 drops its tables with their data, among it 2 events that are not delivered"
+LOSS = (
+    "to undo outbox_0003, outbox_0002, outbox_0001 drops its tables with their data, "
+    "among it 2 events that are not delivered"
+)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -369,7 +373,7 @@ def test_at_a_terminal_a_way_down_is_asked_about(empty_postgres_url: str, answer
         os.close(end)
     assert asked.returncode == code
     assert f"{LOSS}, and nothing brings that back. Go on?" in err
-    assert ("2 migrations undone" in out) is (code == 0)
+    assert ("3 migrations undone" in out) is (code == 0)
     assert ("error: nothing was undone, since you did not say yes" in err) is (code == 1)
 
 
@@ -509,8 +513,9 @@ def test_the_command_finds_the_contexts_of_its_folder(application: Path, empty_p
     assert result.stdout.splitlines() == [
         f"outbox\toutbox_0001\t{FIRST.summary}",
         f"outbox\toutbox_0002\t{SECOND.summary}",
+        f"outbox\toutbox_0003\t{THIRD.summary}",
         "shop\tshop_0001\tThe first.",
-        "3 migrations applied",
+        "4 migrations applied",
     ]
     again = outbox("migrate", "--json", folder=application, DATABASE_URL=empty_postgres_url)
     assert json.loads(again.stdout) == {"applied": [], "ignored": []}

@@ -141,9 +141,10 @@ class Chronicle:
             self._check_turn(rows)
 
     def _check_turn(self, rows: list[Any]) -> None:
-        """What is held is the head, or follows it in the same hands."""
+        """What is held is the head, or follows it in the same hands; or the head was let go, and is retried late."""
         for earlier, row in pairwise(rows):
-            if row["status"] == "leased":
+            let_go = (earlier["position"], LOGICAL[earlier["handler"]]) in self.seen.passed
+            if row["status"] == "leased" and not let_go:
                 lease = row["lease_relay"], row["lease_epoch"]
                 assert (earlier["lease_relay"], earlier["lease_epoch"]) == lease, (
                     f"{row} runs before {earlier}"

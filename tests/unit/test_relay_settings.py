@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from infrastructure.errors import BadSetting
 from infrastructure.relay import RelaySettings
+from infrastructure.settings import Settings
 
 
 def test_a_bare_environment_gives_what_ships() -> None:
@@ -55,6 +58,37 @@ def test_a_value_that_is_none_is_one_sentence(variable: str, text: str, sentence
     with pytest.raises(BadSetting) as refused:
         RelaySettings.from_environment({variable: text})
     assert str(refused.value).startswith(sentence)
+
+
+NUMBERS = [
+    *("OUTBOX_POLL_INTERVAL", "OUTBOX_BATCH_SIZE", "OUTBOX_CONCURRENCY", "OUTBOX_MAX_RETRIES"),
+    *("OUTBOX_PUBLISH_RETRIES", "OUTBOX_CLEANUP_DAYS", "OUTBOX_LEASE_SECONDS", "OUTBOX_GRACE_SECONDS"),
+]
+
+
+@pytest.mark.parametrize("variable", NUMBERS)
+@pytest.mark.parametrize("text", ["9" * 400, "-" + "9" * 400, "9" * 5_000, "x" * 400, "nan"])
+def test_a_number_of_any_length_is_refused_in_one_short_sentence(variable: str, text: str) -> None:
+    with pytest.raises(BadSetting) as refused:
+        RelaySettings.from_environment({variable: text})
+    assert str(refused.value).startswith(variable)
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("channel", ["Bell", "bell", "glöckchen", "2nd", "no channel", "b" * 63, "b" * 64])
+def test_a_relay_listens_wherever_commits_are_told_of_and_nowhere_else(channel: str) -> None:
+    environment = {"OUTBOX_CHANNEL": channel}
+    assert _refusal(lambda: RelaySettings.from_environment(environment)) == _refusal(
+        lambda: Settings.from_environment(environment)
+    )
+
+
+def _refusal(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except BadSetting as refused:
+        return str(refused)
+    return None
 
 
 def test_a_url_with_a_password_is_not_shown() -> None:

@@ -60,7 +60,7 @@ WITH lease AS (
       SELECT FROM blocked WHERE blocked.aggregate_type = fitting.aggregate_type
         AND blocked.aggregate_id = fitting.aggregate_id AND blocked.position < fitting.position)))
   RETURNING position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-            payload::text, headers::text, occurred_at, takeovers
+            payload::text, headers::text, occurred_at, created_at, takeovers
 )
 SELECT claimed.*,
        CASE WHEN aggregate_id IS NOT NULL AND (SELECT EXISTS (SELECT FROM {outbox_deliveries} WHERE NOT settled))
@@ -72,7 +72,7 @@ SELECT claimed.*,
        NULL::text AS report
 FROM claimed
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'more', (SELECT count(*) FROM candidate) = $5 OR (SELECT count(*) FROM candidate) > (SELECT count(*) FROM fitting),
   'last', (SELECT max(position) FROM fitting),
@@ -92,7 +92,7 @@ FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIM
 # 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 hop on from (order_key,
 # handler), 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now, 13 with 3-5: a
 # former name of the handler, under which a relay of older code may hold what comes before, 14 with 3-5: what its
-# death means, since a run that kills the process never comes to say it.
+# death means, since a run that kills the process never comes to say it, 15 bytes at most.
 CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
@@ -133,7 +133,7 @@ WITH RECURSIVE lease AS (
     AND status = 'waiting' AND available_at <= coalesce($12::timestamptz, clock_timestamp())
   FOR UPDATE SKIP LOCKED
 ), follower AS MATERIALIZED (
-  SELECT next.event_id, next.handler, bool_and(next.may_run) OVER (
+  SELECT next.event_id, next.handler, next.position, bool_and(next.may_run) OVER (
            PARTITION BY next.order_key, next.handler ORDER BY next.position) AS may_run
   FROM taken CROSS JOIN LATERAL (
     SELECT delivery.*, delivery.position = taken.position OR (
@@ -151,24 +151,32 @@ WITH RECURSIVE lease AS (
     WHERE NOT settled AND delivery.order_key = taken.order_key AND delivery.handler = taken.handler
       AND delivery.position >= taken.position
     ORDER BY delivery.position LIMIT $10) AS next
+), fitting AS (
+  -- By position over all turns, so that what is left is the end of each.
+  SELECT event_id, handler FROM (
+    SELECT follower.event_id, follower.handler, pg_column_size(event.payload) AS bytes,
+           sum(pg_column_size(event.payload)) OVER (ORDER BY follower.position, follower.handler) AS bytes_in_all
+    FROM follower JOIN {outbox_events} AS event USING (event_id) WHERE follower.may_run) AS measured
+  WHERE bytes_in_all - bytes < $15
 ), claimed AS (
   UPDATE {outbox_deliveries} AS delivery
   SET status = 'leased', lease_relay = $1, lease_epoch = $2, alone = $11,
       on_dead = (SELECT on_dead FROM ability WHERE ability.handler = delivery.handler LIMIT 1),
       updated_at = coalesce($12::timestamptz, clock_timestamp())
-  FROM follower
-  WHERE follower.may_run AND delivery.event_id = follower.event_id AND delivery.handler = follower.handler
+  FROM fitting
+  WHERE delivery.event_id = fitting.event_id AND delivery.handler = fitting.handler
     AND delivery.status = 'waiting'
   RETURNING delivery.event_id, delivery.handler, delivery.order_key, delivery.attempts, delivery.takeovers
 )
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
-       aggregate_version, payload::text, headers::text, occurred_at,
+       aggregate_version, payload::text, headers::text, occurred_at, event.created_at,
        claimed.takeovers, claimed.handler, claimed.order_key, claimed.attempts, NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'seen', (SELECT count(*) FROM head),
+  'more', (SELECT count(*) FROM follower WHERE may_run) > (SELECT count(*) FROM fitting),
   'last', (SELECT json_build_array(order_key, handler) FROM head ORDER BY order_key DESC, handler DESC LIMIT 1),
   'suspects', EXISTS (
     SELECT FROM ours WHERE takeovers >= 2 AND available_at <= coalesce($12::timestamptz, clock_timestamp())),

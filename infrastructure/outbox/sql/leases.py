@@ -22,6 +22,11 @@ WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($4::timestamptz, clock_ti
 RETURNING id
 """
 
+# Say which publishers are paused here, each with its reason. 1 relay, 2 epoch, 3 as JSON.
+TELL_PAUSES = """
+UPDATE {outbox_relays} SET pauses = $3::text::jsonb WHERE id = $1 AND epoch = $2
+"""
+
 # Live no longer. 1 relay, 2 epoch.
 RESIGN = """
 DELETE FROM {outbox_relays} WHERE id = $1 AND epoch = $2

@@ -116,8 +116,9 @@ SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last F
 # 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most.
 PAST_EVENTS = """
 WITH seen AS MATERIALIZED (
-  SELECT position, status, event_type, created_at FROM {outbox_events}
-  WHERE position > $3 AND position <= $4 ORDER BY position LIMIT $5
+  SELECT position, status, created_at,
+         coalesce(headers->>'consumed_from' || '/', '') || event_type AS event_type
+  FROM {outbox_events} WHERE position > $3 AND position <= $4 ORDER BY position LIMIT $5
 )
 (SELECT position, status FROM seen WHERE event_type ~ $1 AND created_at >= $2 ORDER BY position)
 UNION ALL

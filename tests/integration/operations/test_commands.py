@@ -323,7 +323,9 @@ def test_a_replay_of_nothing_fails_and_one_of_pending_events_says_so(run: Any, b
     by_hand(lambda outbox: outbox.subscription())
     code, out, err = run("replay", "--handler", HANDLER, "--since", "1h")
     assert (code, out) == (1, f"0 deliveries made due, of 0 events for {HANDLER}\n")
-    assert err == f"no event for {HANDLER} is that young: give an earlier --since\n"
+    assert err == f"error: no event for {HANDLER} is that young: give an earlier --since\n"
+    code, out, err = run("replay", "--handler", HANDLER, "--since", "1h", "--json")
+    assert (code, json.loads(out)["matching"], json.loads(err)["kind"]) == (1, 0, "NothingFound")
     by_hand(lambda outbox: outbox.event(status="pending"))
     code, _, err = run("replay", "--handler", HANDLER, "--since", "1h")
     assert (code, err) == (0, "1 event not delivered yet and left to the relays\n")

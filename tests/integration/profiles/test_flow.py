@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from lagom import Container
@@ -11,11 +12,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contexts.accounts.use_cases import SignUp, SignUpHandler
+from contexts.profiles.persistence import SqlProfilesUnitOfWork
+from contexts.profiles.use_cases import CreateProfile, CreateProfileHandler
 from infrastructure.container import build_container
 from infrastructure.outbox.migrator import migrate
 from infrastructure.relay import OutboxRelay
 from infrastructure.settings import Settings
 from kernel import discover_handlers
+from tests.stumbling import stumbling
 
 CONTEXTS = ("contexts.accounts", "contexts.profiles")
 
@@ -76,3 +80,18 @@ async def test_delivered_again_it_makes_no_second_profile(container: Container, 
     assert counts.delivered == 2
     assert await rows(container, "SELECT count(*) FROM profiles") == [(0,)]
     assert await rows(container, "SELECT count(*) FROM outbox_receipts") == [(1,)]
+
+
+async def test_a_failure_between_two_steps_leaves_neither_state_nor_events(container: Container) -> None:
+    everything = (
+        "SELECT to_jsonb(profiles) FROM profiles UNION ALL SELECT to_jsonb(outbox_events) FROM outbox_events"
+    )
+    command, failed = CreateProfile(uuid4()), []
+    attempts = stumbling(
+        container[SqlProfilesUnitOfWork], lambda uow: CreateProfileHandler(uow).handle(command)
+    )
+    async for step in attempts:
+        failed.append(step)
+        assert await rows(container, everything) == []
+    assert failed == ["profiles.of_account", "profiles.add", "commit"]
+    assert len(await rows(container, everything)) == 2

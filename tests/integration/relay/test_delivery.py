@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from infrastructure.relay import OutboxRelay
+from infrastructure.relay import store as relay_store
 from infrastructure.relay.line import Line
 from infrastructure.relay.store import Store
 from kernel import current_delivery
@@ -303,3 +306,41 @@ async def test_the_front_of_the_scan_follows_what_is_open(stage: Stage) -> None:
     await stage.put("a", "b")
     assert (await store.lowest_open(line))[0] == (await stage.event("a"))["position"]
     await line.close()
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+async def test_a_claim_takes_no_more_than_memory_has_room_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, fails_first: bool
+) -> None:
+    """R12: neither of events nor of deliveries; what is left is claimed next, in order."""
+    monkeypatch.setattr(relay_store, "CLAIM_BYTES_MAX", 1_500)
+    claims: list[int] = []
+    for name in ("claim_events", "claim_deliveries"):
+        monkeypatch.setattr(Store, name, _counted(getattr(Store, name), claims))
+    whats = [letter * 1_000 for letter in "abcde"]
+    seen = Recorder()
+    for what in whats if fails_first else []:
+        seen.fail(what)
+    wallet = uuid4()
+    for number, what in enumerate(whats):
+        await stage.put(what, of=wallet if number < 3 else uuid4())
+    await stage.drain(handler("h", seen))
+    if fails_first:
+        assert set((await stage.deliveries()).values()) == {"waiting"}
+        claims.clear()
+        await stage.drain(handler("h", seen), at=10)
+        await stage.drain(handler("h", seen), at=20)
+        await stage.drain(handler("h", seen), at=30)
+    assert max(claims) == 2
+    assert sum(claims) >= len(whats)
+    assert set((await stage.events()).values()) == {"delivered"}
+    assert [what for what in dict.fromkeys(seen.seen) if what in whats[:3]] == whats[:3]
+
+
+def _counted(claim: Callable[..., Awaitable[tuple[list[Any], Any]]], claims: list[int]) -> Any:
+    async def counting(*arguments: Any, **options: Any) -> tuple[list[Any], Any]:
+        rows, scan = await claim(*arguments, **options)
+        claims.append(len(rows))
+        return rows, scan
+
+    return counting

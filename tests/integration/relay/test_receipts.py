@@ -267,7 +267,9 @@ async def test_a_transaction_whose_snapshot_is_older_than_the_lease_is_a_failure
 
 async def has_claimed(relay: OutboxRelay) -> bool:
     work = relay._work  # noqa: SLF001 - nobody else can say
-    return work is not None and not work.claimer.deliveries_due
+    if work is None or work.claimer.deliveries_due:
+        return False
+    return not work.lines["claim"]._turn.locked()  # noqa: SLF001 - the claim has come back
 
 
 async def test_a_task_left_behind_by_a_handler_commits_nothing_after_its_run(stage: Stage) -> None:

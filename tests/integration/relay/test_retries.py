@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from infrastructure.relay import claiming
 from kernel import EXPONENTIAL, TIERED, RetrySchedule
 from kernel.errors import Reject, RetryAfter
 from tests.relaying import Recorder, Stage, handler
@@ -186,3 +187,17 @@ async def test_the_newest_error_of_an_event_is_shown(stage: Stage) -> None:
         await stage.drain(handler("first", first), handler("second", second), at=at)
     row = await stage.event("a")
     assert (row["status"], row["retry_count"], row["error_message"]) == ("open", 3, "ValueError: no a today")
+
+
+async def test_a_relay_that_runs_deliveries_alone_takes_as_many_as_it_can_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1: its pace is measured by them as by events, or it would claim as if it were idle for ever."""
+    monkeypatch.setattr(claiming, "BATCH_SECONDS", 1e-9)
+    seen = Recorder().fail("a")
+    await stage.put("a")
+    await stage.drain(handler("h", seen, retry=QUICK))
+    relay = stage.relay(handler("h", seen, retry=QUICK), at=10)
+    assert (await relay.run_once()).settled == 1
+    assert relay._work is not None  # noqa: SLF001 - nobody else can say
+    assert relay._work.claimer.rate > 0  # noqa: SLF001 - as above

@@ -8,9 +8,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
 from infrastructure.errors import BadSetting, DatabaseUnreachable
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.claims import CLAIM_EVENTS
 from infrastructure.relay import crew
+from infrastructure.relay.line import Line
 from infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
@@ -18,6 +22,7 @@ from tests.serving import (
     RELAYS,
     all_delivered,
     at_the_gate,
+    cut,
     has_begun,
     has_events,
     no_keeper_lives,
@@ -63,6 +68,35 @@ async def test_stopping_releases_the_rest_at_once(stage: Stage) -> None:
     assert seen == ["a"]
     assert set((await stage.events()).values()) == {"delivered"}
     assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_stopping_releases_what_a_claim_takes_at_that_very_moment(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: its answer is on the way when the relay is told to stop."""
+    h, go, begun, _ = at_the_gate()
+    answered, heard, fetch = asyncio.Event(), asyncio.Event(), Line.fetch_as
+
+    async def slow(line: Line, kind: type[Any], statement: str, *arguments: Any) -> list[Any]:
+        rows = await fetch(line, kind, statement, *arguments)
+        if begun.is_set() and statement == in_schema(CLAIM_EVENTS, None) and len(rows) > 1:  # and its report
+            answered.set()
+            await heard.wait()
+        return rows
+
+    monkeypatch.setattr(Line, "fetch_as", slow)
+    await stage.put("a")
+    relay = stage.relay(h, at=None, concurrency=1, batch_size_max=10, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    await stage.put("b", of=uuid4())
+    await answered.wait()
+    relay.stop()
+    asyncio.get_running_loop().call_later(0.1, heard.set)
+    await until(lambda: has_events(stage, "pending", 1))
+    assert not task.done()
+    go.set()
+    await task
 
 
 async def test_a_handler_that_outlasts_the_grace_period_is_ended_and_given_back(stage: Stage) -> None:
@@ -243,3 +277,23 @@ async def test_what_a_deaf_handler_holds_is_released_when_its_relay_stops(
     go.set()
     assert type(await refused).__name__ == "RunOver"
     assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+
+
+async def test_a_relay_whose_connection_ends_as_it_resigns_leaves_its_lease_to_run_out(stage: Stage) -> None:
+    """R11, R12: it ends in order all the same."""
+    relay = stage.relay(handler("h", Recorder()), at=None)
+    task = asyncio.create_task(relay.run())
+    await relay.subscribed.wait()
+    async with stage.engine.connect() as connection:
+        await connection.execute(text("SELECT FROM outbox_relays FOR UPDATE"))
+        relay.stop()
+        await until(lambda: is_resigning(stage))
+        await cut(stage)
+        await connection.invalidate()
+        await task
+    assert await stage.witness.fetchval(RELAYS) == 1
+
+
+async def is_resigning(stage: Stage) -> bool:
+    waiting = "wait_event_type = 'Lock' AND query LIKE '%DELETE FROM%outbox_relays%'"
+    return bool(await stage.witness.fetchval(f"SELECT count(*) FROM pg_stat_activity WHERE {waiting}"))

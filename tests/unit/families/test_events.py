@@ -31,6 +31,7 @@ from contexts.families.events import (
 )
 from kernel import DomainEvent, deserialize_event, masked_payload, serialize_event
 from kernel.catalogue import event_type_of, event_types
+from kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -76,6 +77,19 @@ def test_every_event_of_this_context_is_among_them() -> None:
 def test_the_payload_is_as_it_was(event: DomainEvent) -> None:
     # Byte for byte in the order of the file, since a published body is this.
     assert json.dumps(json.loads(serialize_event(event)), indent=2) + "\n" == golden(event)
+
+
+@every_event
+def test_what_is_published_is_exactly_the_payload(event: DomainEvent) -> None:
+    body = published_body(
+        json.loads(serialize_event(event)),
+        {"user_id": "ada", "request_id": "request-1"},
+        event_type=type(event).__name__,
+        aggregate_type="family",
+        aggregate_id=FAMILY.value,
+        occurred_at=MOMENT,
+    )
+    assert json.dumps(body, indent=2) + "\n" == golden(event)
 
 
 @every_event

@@ -1,0 +1,109 @@
+"""A connection to RabbitMQ: opened when needed, dropped when broken, each step with a deadline (T4, R12)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aio_pika import connect
+
+from infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
+
+if TYPE_CHECKING:
+    from aio_pika.abc import AbstractChannel, AbstractConnection
+
+    from infrastructure.brokers.rabbitmq.address import Address
+
+# Together with the longest pause between two probes, less than what a broker's return may go unnoticed for.
+ANSWER_SECONDS_MAX = 4.0
+CLOSE_SECONDS_MAX = 2.0
+# How far the client reads ahead of whoever works on its channels. Its own 10 are three messages for each turn of the
+# event loop, in which handlers may keep it for milliseconds.
+FRAMES_MAX = 1_000
+
+
+class Link:
+    """One connection and what is opened on it. Not aio-pika's robust one: the relay decides when to try again."""
+
+    def __init__(
+        self, address: Address, name: str, *, answer_seconds_max: float = ANSWER_SECONDS_MAX
+    ) -> None:
+        self.address = address
+        self._name = name
+        self._answer_seconds_max = answer_seconds_max
+        self._connection: AbstractConnection | None = None
+        self._turn = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that nobody has closed."""
+        return self._connection is not None and self._connection.connected.is_set()
+
+    async def channel(self, *, confirms: bool = True) -> AbstractChannel:
+        """Open a channel, on a new connection if there is none."""
+        with explained(self.address, self._answer_seconds_max):
+            async with asyncio.timeout(self._answer_seconds_max):
+                connection = await self._connected()
+                channel = connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+                await channel.initialize()
+                return channel
+
+    async def blocked(self) -> bool:
+        """Whether the broker has asked us to send nothing: an alarm of its memory or its disk."""
+        if self._connection is None or self._connection.transport is None:
+            return False
+        try:
+            async with asyncio.timeout(0):
+                await self._connection.transport.ready()
+        except TimeoutError:
+            return True
+        return False
+
+    async def unblocked(self) -> None:
+        """Return when the broker takes messages again; in time, or with TimeoutError."""
+        if self._connection is not None and self._connection.transport is not None:
+            async with asyncio.timeout(self._answer_seconds_max):
+                await self._connection.transport.ready()
+
+    def drop(self) -> None:
+        """Let go of the connection; it is closed meanwhile."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            task = asyncio.get_running_loop().create_task(_close(connection), name="outbox-broker-close")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.drop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _connected(self) -> AbstractConnection:
+        async with self._turn:
+            if not self.is_open:
+                self.drop()
+                # The deadline is the caller's.
+                with explained(self.address, self._answer_seconds_max, greeting=True):
+                    self._connection = await connect(
+                        self.address.url, client_properties={"connection_name": self._name}
+                    )
+                _read_ahead(self._connection)
+            assert self._connection is not None  # noqa: S101 - just made
+            return self._connection
+
+
+def _read_ahead(connection: AbstractConnection) -> None:
+    assert connection.transport is not None  # noqa: S101 - it is connected
+    underlay: Any = connection.transport.connection
+    underlay.channel = partial(underlay.channel, frame_buffer_size=FRAMES_MAX)
+
+
+async def _close(connection: AbstractConnection) -> None:
+    """Say goodbye; a broker that is blocked or gone does not answer."""
+    with suppress(*TROUBLE, asyncio.CancelledError):
+        async with asyncio.timeout(CLOSE_SECONDS_MAX):
+            await connection.close()

@@ -1,0 +1,45 @@
+"""What the commands that speak to RabbitMQ themselves have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from infrastructure.brokers.rabbitmq import Address, require_extra
+from infrastructure.brokers.topology import NAME_BYTES_MAX
+from infrastructure.telemetry import silence_clients
+
+if TYPE_CHECKING:
+    from infrastructure.settings import Settings
+
+
+def broker_of(settings: Settings) -> Address:
+    """Return where RABBITMQ_URL points, or say what is missing for it."""
+    address = Address.parse(settings.required_rabbitmq_url)
+    require_extra()
+    silence_clients()
+    return address
+
+
+class QueueName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """A name that a queue can have, a stranger's too."""
+
+    name = "queue"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what AMQP cannot write."""
+        try:
+            size = len(value.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 0 < size <= NAME_BYTES_MAX:
+            self.fail(
+                f"{value[:40]!r} can be no queue's name: it has 1 to {NAME_BYTES_MAX} bytes, in UTF-8",
+                param,
+                ctx,
+            )
+        return value
+
+
+QUEUE_NAME = QueueName()

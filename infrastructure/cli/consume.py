@@ -1,0 +1,155 @@
+"""`outbox consume`: take what arrives in queues and run the handlers that are for them, until told to stop (T3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.brokers.discovery import discover_topology
+from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
+from infrastructure.cli.output import json_option
+from infrastructure.cli.relay import relay_engine
+from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
+from infrastructure.container import build_container
+from infrastructure.discovery import context_packages
+from infrastructure.relay import OutboxRelay, RelaySettings
+from infrastructure.relay.roster import check_buildable
+from infrastructure.settings import Settings
+from infrastructure.telemetry import set_up_logs
+from kernel import check_upcasters, discover_handlers
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from infrastructure.brokers.rabbitmq import Address
+    from infrastructure.consumer.consumer import Consumer
+
+_log = logging.getLogger("outbox.start")
+
+PREFETCH_MAX = 65_535
+
+
+@click.command("consume")
+@click.argument("queues", nargs=-1, required=True, type=QUEUE_NAME, metavar="QUEUE...")
+@click.option("--wait", is_flag=True, help="Wait for a database that does not answer or is not migrated yet.")
+@click.option("--once", is_flag=True, help="End when the queues are empty and what was in them is handled.")
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1, PREFETCH_MAX),
+    default=1_000,
+    show_default=True,
+    help="How many messages of a queue may be here and not yet stored.",
+)
+@json_option
+def command(*, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, as_json: bool) -> None:
+    """Store what arrives in these queues of RABBITMQ_URL in the outbox of DATABASE_URL, and run their handlers.
+
+    Handlers with queue=QUEUE run here, and no others: `outbox relay` is for those. Start as many as you like; a
+    queue's messages go to one of them, and the others stand by. Stopped and logged as `outbox relay` is.
+    """
+    settings = Settings.from_environment()
+    task = Consuming(
+        settings,
+        RelaySettings.from_environment(),
+        broker_of(settings),
+        tuple(dict.fromkeys(queues)),
+        wait,
+        once,
+        prefetch,
+    )
+    set_up_logs(as_json=as_json or None)
+    run_loop(task.run())
+
+
+@attrs.frozen
+class Consuming:
+    """What one process consumes, and how."""
+
+    settings: Settings
+    relay_settings: RelaySettings
+    address: Address
+    queues: tuple[str, ...]
+    wait: bool
+    once: bool
+    prefetch: int
+
+    async def run(self) -> None:
+        """Consume until told to stop, or once."""
+        engine = relay_engine(self.settings, self.relay_settings)
+        task, stopping, serving = asyncio.current_task(), asyncio.Event(), False
+        assert task is not None  # noqa: S101 - a coroutine that runs is a task's
+
+        def stop() -> None:
+            if serving:
+                stopping.set()
+            else:
+                task.cancel()
+
+        try:
+            with stopped_by_signals(stop):
+                relay, consumer = await self._prepared(engine)
+                freeze_what_stays()
+                _log.info("consumer starts", extra=self._about())
+                serving = True
+                await serve_until(relay, consumer, stopping, once=self.once)
+                _log.info("consumer has stopped")
+        except asyncio.CancelledError:
+            if task.uncancel() > 0:
+                raise
+            _log.info("stopped before it had begun")
+        finally:
+            await engine.dispose()
+
+    async def _prepared(self, engine: AsyncEngine) -> tuple[OutboxRelay, Consumer]:
+        """Load the application, wait for the database; the broker may come later."""
+        from infrastructure.consumer.consumer import Consumer
+
+        settings, queues = self.settings, self.queues
+        container = build_container(settings, engine)
+        handlers = [each for each in discover_handlers(context_packages(settings)) if each.queue in queues]
+        check_upcasters()
+        await check_buildable(handlers, container)
+        topology, schema = discover_topology(settings), settings.outbox_schema
+        await database_ready(engine, settings, wait=self.wait)
+        relay = OutboxRelay(engine, container, schema=schema, queues=queues, settings=self.relay_settings)
+        consumer = Consumer(
+            self.address, topology, queues, engine, schema=schema, relay=relay, prefetch=self.prefetch
+        )
+        for queue in sorted({*queues} - {each.queue for each in handlers}):
+            _log.warning("no handler is for queue %r: what arrives there is stored, and nothing more", queue)
+        return relay, consumer
+
+    def _about(self) -> dict[str, object]:
+        return {"queues": ", ".join(self.queues), "broker": str(self.address)}
+
+
+async def serve_until(
+    relay: OutboxRelay, consumer: Consumer, stopping: asyncio.Event, *, once: bool = False
+) -> None:
+    """Take and handle until told to stop, or until all is taken; then take no more before handling no more."""
+    relaying = asyncio.create_task(relay.run(), name="outbox-relay")
+    taking = asyncio.create_task(consumer.run(), name="outbox-consumer")
+    ends = [relaying, taking, asyncio.create_task(_told(stopping), name="outbox-consume-stop")]
+    if once:
+        ends.append(asyncio.create_task(consumer.emptied(), name="outbox-consume-once"))
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    consumer.stop()
+    await asyncio.wait([taking])
+    relay.stop()
+    await asyncio.wait([relaying])
+    for each in ends:
+        each.cancel()
+    await asyncio.wait(ends)
+    for each in ends:
+        if not each.cancelled():
+            each.result()
+    if once and not stopping.is_set():
+        await relay.run_until_idle()
+
+
+async def _told(stopping: asyncio.Event) -> None:
+    await stopping.wait()

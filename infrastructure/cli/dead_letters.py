@@ -1,0 +1,85 @@
+"""`outbox dead-letters`: what could not be stored, or what the broker gave up; and back with it (O1, T3)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import attrs
+import click
+
+from infrastructure.brokers.topology import DEAD_LETTER_QUEUE
+from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
+from infrastructure.cli.at_desk import TEXT
+from infrastructure.cli.output import count, json_option, print_json, print_rows, progress
+from infrastructure.settings import Settings
+
+LISTED_MAX = 100
+
+_from = click.option(
+    "--dead-letter-queue",
+    "source",
+    type=QUEUE_NAME,
+    default=DEAD_LETTER_QUEUE,
+    show_default=True,
+    help="Where the dead letters are.",
+)
+_id = click.option(
+    "--id", "message_id", type=TEXT, metavar="ID", help="Only the message with this id, the event's own."
+)
+_queue = click.option("--queue", type=QUEUE_NAME, metavar="NAME", help="Only what came from this queue.")
+
+
+@click.group("dead-letters")
+def command() -> None:
+    """Look at the dead letters of RABBITMQ_URL, or send them back. Those of handlers are `outbox failed`."""
+
+
+@command.command("list")
+@_from
+@_id
+@_queue
+@click.option("--limit", type=click.IntRange(1), default=LISTED_MAX, show_default=True, help="How many.")
+@json_option
+def list_(*, source: str, message_id: str | None, queue: str | None, limit: int, as_json: bool) -> None:
+    """List them with their reasons, the oldest first; they stay where they are."""
+    from infrastructure.consumer.dead_letters import Choice, listed
+
+    address = broker_of(Settings.from_environment())
+    found, left = asyncio.run(listed(address, source, most=limit, choice=Choice(message_id, queue)))
+    rows = [attrs.asdict(each) for each in found]
+    if as_json:
+        print_json(rows)
+        return
+    print_rows(rows)
+    if not rows:
+        click.echo("there is no such dead letter", err=True)
+    if left:
+        click.echo(f"{count(left, 'more', 'more')} not looked at: --limit shows them", err=True)
+
+
+@command.command("replay")
+@_from
+@_id
+@_queue
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option(
+    "--to", type=QUEUE_NAME, metavar="QUEUE", help="To this queue instead of the one that each came from."
+)
+@json_option
+def replay(
+    *, source: str, message_id: str | None, queue: str | None, everything: bool, to: str | None, as_json: bool
+) -> None:
+    """Send messages back to the queue that each came from, once what kept them from being stored is mended."""
+    from infrastructure.consumer.dead_letters import Choice, replayed
+
+    if (message_id is None and queue is None) != everything:
+        raise click.UsageError("say which: --id ID, --queue NAME, or --all")
+    address, choice = broker_of(Settings.from_environment()), Choice(message_id, queue)
+    with progress("replay") as begin:
+        number = asyncio.run(replayed(address, source, choice=choice, to=to, begin=begin))
+    if as_json:
+        print_json({"replayed": number})
+    else:
+        click.echo(f"{count(number, 'message')} sent back")
+    if not number:
+        raise SystemExit(1)

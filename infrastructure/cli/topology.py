@@ -1,0 +1,59 @@
+"""`outbox topology`: what the contexts publish and read, held against what the broker has (T2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+from infrastructure.brokers.discovery import discover_topology
+from infrastructure.cli.at_broker import broker_of
+from infrastructure.cli.output import json_option, print_json, print_rows
+from infrastructure.settings import Settings
+
+if TYPE_CHECKING:
+    from infrastructure.brokers.rabbitmq import Address
+    from infrastructure.brokers.rabbitmq.declaring import Finding
+    from infrastructure.brokers.topology import Topology
+
+_WRONG = ("conflict", "forbidden", "missing")
+
+
+@click.command("topology")
+@click.option(
+    "--check", "apply", flag_value=False, type=bool, default=False, help="Only look. This is the default."
+)
+@click.option("--apply", "apply", flag_value=True, type=bool, help="Make what is missing.")
+@click.option(
+    "--with", "optional", multiple=True, metavar="QUEUE", help="Also this optional queue; may be repeated."
+)
+@json_option
+def command(*, apply: bool, optional: tuple[str, ...], as_json: bool) -> None:
+    """Compare the exchanges and queues of the contexts with those of RABBITMQ_URL.
+
+    The exit code is 1 if something is missing or is there in another form. What binds queues to exchanges cannot be
+    seen by AMQP; --apply makes it again, which changes nothing where it is there.
+    """
+    settings = Settings.from_environment()
+    address = broker_of(settings)
+    topology = discover_topology(settings).with_optional(optional)
+    found = asyncio.run(_survey(address, topology, apply=apply))
+    if as_json:
+        print_json([attrs.asdict(each) for each in found])
+    else:
+        print_rows([attrs.asdict(each) for each in found])
+    if any(each.state in _WRONG for each in found):
+        raise SystemExit(1)
+
+
+async def _survey(address: Address, topology: Topology, *, apply: bool) -> list[Finding]:
+    from infrastructure.brokers.rabbitmq.declaring import survey
+    from infrastructure.brokers.rabbitmq.link import Link
+
+    link = Link(address, "outbox topology")
+    try:
+        return await survey(link, topology, apply=apply)
+    finally:
+        await link.close()

@@ -1,0 +1,195 @@
+"""The broker's dead letters: looked at where they are, and sent back to the queue they came from (O1, T3)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
+
+from infrastructure.brokers.rabbitmq.link import Link
+from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, explained
+from infrastructure.brokers.topology import NAME_BYTES_MAX
+from infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER, sent_again
+from infrastructure.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
+
+    from infrastructure.brokers.rabbitmq.address import Address
+
+STEP_SECONDS_MAX = 10.0
+
+
+class NoDeadLetters(InfrastructureError):
+    """There is no such queue."""
+
+
+class ReplayRefused(InfrastructureError):
+    """The queue that a letter came from does not take it back."""
+
+
+@attrs.frozen
+class Letter:
+    """A message among the dead letters."""
+
+    id: str | None
+    event_type: str | None
+    queue: str | None
+    """Where it came from, if that is known."""
+    reason: str | None
+    since: str | None
+    bytes: int
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"message {self.id}" if self.id else "a message that has no id"
+
+
+@attrs.frozen
+class Choice:
+    """Which letters are meant; all, where nothing is said."""
+
+    id: str | None = None
+    queue: str | None = None
+
+    def means(self, letter: Letter) -> bool:
+        """Whether this is one of them."""
+        return self.id in (None, letter.id) and self.queue in (None, letter.queue)
+
+
+async def listed(address: Address, queue: str, *, most: int, choice: Choice) -> tuple[list[Letter], int]:
+    """Read dead letters, the oldest first, and leave them where they are; say how many were not looked at."""
+    found: list[Letter] = []
+    async with _opened(address, queue) as (_, source):
+        left = _number(source)
+        async for letter, _message in _walk(address, source):
+            left -= 1
+            if choice.means(letter):
+                found.append(letter)
+            if len(found) == most:
+                break
+    # What was not acknowledged has gone back to its place with the end of the connection.
+    return found, left
+
+
+async def replayed(
+    address: Address,
+    queue: str,
+    *,
+    choice: Choice,
+    to: str | None = None,
+    begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
+) -> int:
+    """Send letters back to where they came from, or to another queue; return how many.
+
+    One that is not taken back holds up no other; the first of these is named at the end.
+    """
+    number, refused = 0, list[str]()
+    async with _opened(address, queue) as (channel, source):
+        advance = begin(_number(source))
+        async for letter, message in _walk(address, source):
+            advance(1)
+            if not choice.means(letter):
+                continue
+            try:
+                await _send_back(address, channel, letter, message, to)
+                number += 1
+            except ReplayRefused as refusal:
+                refused.append(str(refusal))
+    if refused:
+        raise ReplayRefused(f"{number} sent back, {len(refused)} left where they are: {refused[0]}")
+    return number
+
+
+@asynccontextmanager
+async def _opened(address: Address, queue: str) -> AsyncIterator[tuple[AbstractChannel, AbstractQueue]]:
+    link = Link(address, "outbox dead-letters")
+    try:
+        channel = await link.channel()
+        try:
+            with explained(address, STEP_SECONDS_MAX):
+                source = await channel.declare_queue(queue, passive=True, timeout=STEP_SECONDS_MAX)
+        except BrokerRefusal as refusal:
+            if isinstance(refusal.__cause__, ChannelNotFoundEntity):
+                raise NoDeadLetters(
+                    f"there is no queue {queue!r} at {address}: `outbox topology --apply` makes it"
+                ) from refusal
+            raise
+        yield channel, source
+    finally:
+        await link.close()
+
+
+def _number(source: AbstractQueue) -> int:
+    return source.declaration_result.message_count or 0
+
+
+async def _walk(
+    address: Address, source: AbstractQueue
+) -> AsyncIterator[tuple[Letter, AbstractIncomingMessage]]:
+    """Take as many as there were, not as come meanwhile."""
+    for _ in range(_number(source)):
+        with explained(address, STEP_SECONDS_MAX):
+            message = await source.get(fail=False, timeout=STEP_SECONDS_MAX)
+        if message is None:
+            return
+        yield _letter(message), message
+
+
+async def _send_back(
+    address: Address,
+    channel: AbstractChannel,
+    letter: Letter,
+    message: AbstractIncomingMessage,
+    to: str | None,
+) -> None:
+    queue = to or letter.queue
+    if queue is None:
+        raise ReplayRefused(f"{letter} does not say which queue it came from: name one with --to")
+    refusal = ReplayRefused(
+        f"queue {queue[:NAME_BYTES_MAX]!r} does not take {letter} back, for it is full or does not exist: "
+        "name another with --to"
+    )
+    if len(queue.encode()) > NAME_BYTES_MAX:
+        raise refusal
+    with explained(address, STEP_SECONDS_MAX):
+        async with asyncio.timeout(STEP_SECONDS_MAX):
+            try:
+                # By the default exchange, to that queue alone: others have had it.
+                await channel.default_exchange.publish(sent_again(message), queue, mandatory=True)
+            except DeliveryError:
+                raise refusal from None
+            await message.ack()
+
+
+def _letter(message: AbstractIncomingMessage) -> Letter:
+    headers: Mapping[str, Any] = message.headers
+    death = _first_death(headers.get("x-death"))
+    by_broker = f"the broker: {death['reason']}" if "reason" in death else None
+    return Letter(
+        message.message_id,
+        _text(headers.get("event_type")) or message.routing_key,
+        _text(headers.get(QUEUE_HEADER, death.get("queue"))),
+        _text(headers.get(REASON_HEADER, by_broker)),
+        _text(headers.get(MOMENT_HEADER, death.get("time"))),
+        len(message.body),
+    )
+
+
+def _first_death(deaths: object) -> Mapping[str, Any]:
+    """Return what the broker wrote when it first took the message for dead."""
+    if isinstance(deaths, list) and deaths and isinstance(deaths[-1], dict):
+        return deaths[-1]
+    return {}
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    return None if value is None else str(value)

@@ -1,0 +1,72 @@
+"""A message as a dead letter, and a dead letter as the message that it was (T3)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from aio_pika import DeliveryMode, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aio_pika.abc import AbstractIncomingMessage
+
+REASON_HEADER = "x-outbox-reason"
+QUEUE_HEADER = "x-outbox-queue"
+MOMENT_HEADER = "x-outbox-at"
+# What we, or the broker, have written on it; left there, it would tell of the death before, should it die again.
+_OF_THE_DEATH = (
+    *(REASON_HEADER, QUEUE_HEADER, MOMENT_HEADER),
+    *("x-death", "x-first-death-queue", "x-first-death-reason", "x-first-death-exchange"),
+    *("x-last-death-queue", "x-last-death-reason", "x-last-death-exchange"),
+)
+_FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
+
+
+def letter_of(message: AbstractIncomingMessage, queue: str, reason: str) -> Message:
+    """Return the message with what became of it."""
+    added = {
+        REASON_HEADER: reason,
+        QUEUE_HEADER: queue,
+        MOMENT_HEADER: datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return _copy(message, {**message.headers, **added})
+
+
+def sent_again(letter: AbstractIncomingMessage) -> Message:
+    """Return a letter as it was before it died."""
+    return _copy(letter, {key: value for key, value in letter.headers.items() if key not in _OF_THE_DEATH})
+
+
+def _copy(message: AbstractIncomingMessage, headers: Mapping[str, Any]) -> Message:
+    """Copy all but the sender's login, which must be the connection's, and the time limit, which would run again."""
+    return Message(
+        message.body,
+        headers={key: _writable(value) for key, value in headers.items()},
+        content_type=message.content_type,
+        content_encoding=message.content_encoding,
+        delivery_mode=DeliveryMode.PERSISTENT,
+        priority=message.priority,
+        correlation_id=message.correlation_id,
+        reply_to=message.reply_to,
+        message_id=message.message_id,
+        timestamp=message.timestamp,
+        type=message.type,
+        app_id=message.app_id,
+    )
+
+
+def _writable(value: Any) -> Any:
+    """Return what a stranger wrote in a form that the client can write: it reads more than it writes."""
+    if isinstance(value, bytes):  # a text that is no UTF-8
+        return bytearray(value)
+    if isinstance(value, float) and math.isfinite(value) and abs(value) > _FLOAT_MAX:
+        return str(value)
+    if isinstance(value, list):
+        return [_writable(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _writable(each) for key, each in value.items()}
+    return value

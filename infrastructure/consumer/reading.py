@@ -1,0 +1,185 @@
+"""A message as the row that it becomes, or why it cannot be one (T3, X5, C7)."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from infrastructure.brokers.messages import ENVELOPE_HEADERS
+from infrastructure.errors import InfrastructureError
+from kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type
+from kernel.context import HEADERS_BYTES_MAX
+from kernel.errors import UnknownEventType
+from kernel.serialization import PAYLOAD_BYTES_MAX
+from kernel.wire.types import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What a body in snake case has beside the payload and the context.
+_ENVELOPE_KEYS = ("event_type", "aggregate_type", "aggregate_id", "timestamp")
+# Written by brokers on the way, and by us on the way to the dead letters.
+_BROKERS_OWN = "x-"
+_MOMENTS = ("timestamp", "occurred_at", "occurredOn")
+_JSON_NAMES = {
+    list: "array",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_INTEGER_MAX = 2**31 - 1
+_BIG_INTEGER_MAX = 2**63 - 1
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Unstorable(InfrastructureError):
+    """The message is no event that an outbox can hold."""
+
+
+class Received(NamedTuple):
+    """An event as a message told of it; the fields are columns of the outbox."""
+
+    event_id: UUID
+    event_type: str
+    event_version: int
+    aggregate_type: str | None
+    aggregate_id: UUID | None
+    aggregate_version: int | None
+    payload: str
+    headers: str
+    occurred_at: datetime
+
+
+def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Received:
+    """Take a message apart, ours or one that a stranger wrote like ours; raise Unstorable with the reason."""
+    content = _content(body)
+    # A key that no payload in camel case can have.
+    snake = "event_type" in content
+    told = {**{key: content.get(key) for key in _ENVELOPE_KEYS if snake}, **headers}
+    context = {key: value for key, value in headers.items() if _is_context(key, value)}
+    # The body's own first: clients of a broker give a message that has no id one by chance.
+    event_id = _uuid("event id", content.get("event_id") or content.get("eventId") or message_id)
+    aggregate_id = _uuid("aggregate_id", told.get("aggregate_id"))
+    aggregate_type = _name("aggregate_type", told.get("aggregate_type"))
+    event_type = _required(_name("event_type", told.get("event_type")), "event_type")
+    if aggregate_id is not None and aggregate_type is None:
+        raise Unstorable(
+            "it has an aggregate_id without an aggregate_type, so the order of its events is unknown"
+        )
+    return Received(
+        _required(event_id, "event id"),
+        event_type,
+        _number("event_version", told.get("event_version"), _INTEGER_MAX) or _version_in(content),
+        aggregate_type,
+        aggregate_id,
+        _number("aggregate_version", told.get("aggregate_version"), _BIG_INTEGER_MAX),
+        _text("body", _payload(content, context, event_type, snake=snake), PAYLOAD_BYTES_MAX),
+        _text("headers", context, 2 * HEADERS_BYTES_MAX),
+        _moment(content),
+    )
+
+
+def _content(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Unstorable(f"its body is no JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise Unstorable(f"its body is a JSON {_JSON_NAMES[type(content)]}, and an event is an object")
+    return content
+
+
+def _payload(
+    content: dict[str, Any], context: Mapping[str, Any], event_type: str, *, snake: bool
+) -> dict[str, Any]:
+    """Return the event's own part: a body in snake case repeats the context, and a stranger's may use its names."""
+    if not snake:
+        return content
+    repeated = {key for key in content.keys() & context.keys() if content[key] == context[key]}
+    added = repeated - _fields_of(event_type) if repeated else repeated
+    return {key: value for key, value in content.items() if key not in _ENVELOPE_KEYS and key not in added}
+
+
+def _fields_of(event_type: str) -> set[str]:
+    try:
+        return {field.name for field in fields_of(newest_event_type(event_type).cls)}
+    except UnknownEventType:
+        return set()  # nobody here handles it
+
+
+def _is_context(key: str, value: object) -> bool:
+    if key in ENVELOPE_HEADERS or key.startswith(_BROKERS_OWN):
+        return False
+    return value is None or isinstance(value, str | int | bool)
+
+
+def _required(value: Any, name: str) -> Any:
+    if value is None:
+        raise Unstorable(f"it has no {name}, neither in its headers nor in its body")
+    return value
+
+
+def _uuid(name: str, value: object) -> UUID | None:
+    if value is None:
+        return None
+    try:
+        return UUID(value if isinstance(value, str) else "")
+    except ValueError:
+        raise _not(name, value) from None
+
+
+def _name(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= NAME_CHARACTERS_MAX or not value.isprintable():
+        raise _not(name, value)
+    return value
+
+
+def _number(name: str, value: object, most: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise _not(name, value)
+    return value
+
+
+def _version_in(content: Mapping[str, Any]) -> int:
+    return _number("eventVersion", content.get("eventVersion"), _INTEGER_MAX) or 1
+
+
+def _not(name: str, value: object) -> Unstorable:
+    return Unstorable(f"its {name} cannot be {str(value)[:60]!r}")
+
+
+def _moment(content: Mapping[str, Any]) -> datetime:
+    told = next((content[key] for key in _MOMENTS if key in content), None)
+    _required(told, "time of occurrence")
+    try:
+        moment = datetime.fromisoformat(told if isinstance(told, str) else "")
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise _not("time of occurrence", told)
+
+
+def _text(what: str, value: Mapping[str, Any], bytes_max: int) -> str:
+    try:
+        text = _encode(value)
+        size = len(text.encode())
+    except (ValueError, RecursionError):
+        # NaN, which json.loads lets through, and half a surrogate pair, which has no encoding.
+        raise Unstorable(f"its {what} holds a value that PostgreSQL cannot store") from None
+    if "\\u0000" in text and _NUL.search(text):
+        raise Unstorable(f"its {what} holds a NUL, which PostgreSQL cannot store")
+    if size > bytes_max:
+        raise Unstorable(f"its {what} has {size:,} bytes, and {bytes_max:,} are the limit")
+    return text

@@ -1,0 +1,68 @@
+"""Storing what arrived: one statement for a whole batch, and the reason for what an outbox cannot hold (T3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import attrs
+
+from infrastructure.consumer.reading import Received
+from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.consumed import PRESENT, REOPEN_CONSUMED, STORE_CONSUMED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from infrastructure.relay.line import Line
+
+# Each finds what others, who stored some of a batch at the same moment, have committed by then.
+ROUNDS_MAX = 3
+_WIDTH = len(Received._fields)
+
+
+class StillMoving(InfrastructureError):
+    """Others store and purge the same events, again and again."""
+
+
+@attrs.frozen
+class Storage:
+    """The outbox that a queue is emptied into; `now` is for tests."""
+
+    queue: str
+    schema: str | None = None
+    now: datetime | None = None
+
+    async def store(self, line: Line, events: Sequence[Received]) -> dict[UUID, str]:
+        """Store events in their order; return why some cannot be."""
+        left, refused = list(events), dict[UUID, str]()
+        for _ in range(ROUNDS_MAX):
+            found = await self._store(line, left)
+            left = [each for each in left if each.event_id not in found]
+            if not left:
+                return refused
+            # What somebody else has stored at this moment is there by now, and gets its deliveries in the next round.
+            there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in left])
+            late = {row["event_id"] for row in there}
+            refused |= {each.event_id: _taken(each) for each in left if each.event_id not in late}
+            left = [each for each in left if each.event_id in late]
+        raise StillMoving(
+            f"{len(left)} events of queue {self.queue!r} are being stored by others: they come again"
+        )
+
+    async def _store(self, line: Line, events: Sequence[Received]) -> set[UUID]:
+        columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in range(_WIDTH)]
+        rows = await line.fetch(in_schema(STORE_CONSUMED, self.schema), *columns, self.queue, self.now)
+        if reopened := [row["position"] for row in rows if row["reopened"]]:
+            # Were this not to come about, the event would say so once the first of its deliveries is settled.
+            await line.fetch(in_schema(REOPEN_CONSUMED, self.schema), reopened, self.now)
+        return {row["event_id"] for row in rows}
+
+
+def _taken(event: Received) -> str:
+    return (
+        f"another event has number {event.aggregate_version} of {event.aggregate_type} {event.aggregate_id}: two "
+        "services count the events of one aggregate, or the database was restored to an earlier state"
+    )

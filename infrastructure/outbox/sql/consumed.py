@@ -1,0 +1,63 @@
+"""Events that came through a queue: stored for that queue's handlers, never for relays' own and never published (T3).
+
+Such an event is never `pending`: it is stored with a delivery for each handler that is due for it there. What a queue
+is subscribed to is written `queue/event_type`, which no event's name can be.
+"""
+
+from __future__ import annotations
+
+# Store events, in the order in which they came, each with the deliveries of its queue. Where the event is there
+# already, only the deliveries are added that it lacks. Returned is what is there now; what is missing was either
+# stored by somebody else at this moment, or has the number of another event of its aggregate.
+# 1-9 the events as columns, 10 queue, 11 now.
+STORE_CONSUMED = """
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::text[],
+                       $9::timestamptz[]) WITH ORDINALITY
+    AS event (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, payload, headers,
+              occurred_at, number)
+), due AS MATERIALIZED (
+  SELECT DISTINCT given.event_type, subscription.name, subscription.ordered
+  FROM (SELECT DISTINCT event_type FROM given) AS given
+  JOIN {outbox_subscriptions} AS subscription
+    ON $10 || '/' || given.event_type = ANY (subscription.patterns) AND subscription.retired_at IS NULL
+), present AS MATERIALIZED (
+  SELECT event.event_id, event.position, event.status FROM {outbox_events} AS event
+  WHERE event.event_id = ANY ($1) ORDER BY position FOR UPDATE
+), stored AS (
+  INSERT INTO {outbox_events} (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+                               payload, headers, occurred_at, status, processed_at)
+  SELECT event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+         payload::jsonb, headers::jsonb || jsonb_build_object('consumed_from', $10), occurred_at,
+         CASE WHEN event_type IN (SELECT event_type FROM due) THEN 'open' ELSE 'delivered' END,
+         CASE WHEN event_type IN (SELECT event_type FROM due) THEN NULL
+              ELSE coalesce($11::timestamptz, clock_timestamp()) END
+  FROM given WHERE event_id NOT IN (SELECT event_id FROM present) ORDER BY number
+  ON CONFLICT DO NOTHING
+  RETURNING event_id, position, 'new' AS status
+), found AS MATERIALIZED (
+  SELECT * FROM present UNION ALL SELECT * FROM stored
+), written AS (
+  INSERT INTO {outbox_deliveries} (event_id, position, handler, order_key)
+  SELECT given.event_id, found.position, due.name,
+         CASE WHEN due.ordered AND aggregate_id IS NOT NULL THEN aggregate_type || ':' || aggregate_id
+              ELSE given.event_id::text END
+  FROM given JOIN found USING (event_id) JOIN due USING (event_type)
+  ORDER BY found.position
+  ON CONFLICT DO NOTHING
+  RETURNING event_id
+)
+SELECT event_id, position, status <> 'new' AND event_id IN (SELECT event_id FROM written) AS reopened FROM found
+"""
+
+# Say that events have deliveries again that wait. 1 positions, 2 now.
+REOPEN_CONSUMED = """
+UPDATE {outbox_events}
+SET status = 'open', processed_at = NULL, updated_at = coalesce($2::timestamptz, clock_timestamp())
+WHERE position = ANY ($1) AND status IN ('delivered', 'dead')
+"""
+
+# Which of these events are there. 1 event ids.
+PRESENT = """
+SELECT event_id FROM {outbox_events} WHERE event_id = ANY ($1)
+"""

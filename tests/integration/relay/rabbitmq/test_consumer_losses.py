@@ -1,0 +1,232 @@
+"""A consumer that loses its queue, its broker or its rights in the middle: nothing is lost, and it is told (T3, T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from infrastructure.brokers.rabbitmq import Address
+from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
+from infrastructure.cli.consume import Consuming
+from infrastructure.consumer.reading import Received
+from infrastructure.consumer.storing import StillMoving, Storage
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.consumed import PRESENT
+from infrastructure.relay import RelaySettings
+from infrastructure.relay.line import Line
+from infrastructure.settings import Settings
+from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies
+from tests.integration.relay.rabbitmq.test_troubles import url_with
+from tests.post import Post
+from tests.relaying import Stage
+from tests.waiting import until
+
+pytestmark = pytest.mark.brokers
+
+# Not pg_stat_activity, which looks the same throughout a transaction.
+BLOCKED = """
+SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+WHERE NOT granted AND datname = current_database()
+"""
+
+
+@asynccontextmanager
+async def nothing_can_be_stored(stage: Stage) -> AsyncIterator[None]:
+    """Hold up whoever writes to the outbox, as a long lock of somebody else does."""
+    async with stage.witness.transaction():
+        await stage.witness.execute("LOCK TABLE outbox_events IN EXCLUSIVE MODE")
+        yield
+
+
+async def is_held_up(stage: Stage) -> bool:
+    return bool(await stage.witness.fetchval(BLOCKED))
+
+
+async def is_so(answer: bool) -> bool:
+    return answer
+
+
+async def test_what_is_stored_while_its_queue_is_deleted_is_stored_once(post: Post, stage: Stage) -> None:
+    """T4: there is nobody left to acknowledge it to."""
+    await post.declare()
+    async with consuming(post, stage) as consumer:
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        async with nothing_can_be_stored(stage):
+            await post.note("a")
+            await until(lambda: is_held_up(stage))
+            async with post.witness.channel() as channel:
+                await channel.queue_delete(post.queue)
+        await until(lambda: delivered(stage, "a"))
+        await until(lambda: is_so(not consumer.consuming.is_set()))
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        await post.note("b")
+        await until(lambda: delivered(stage, "b"))
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+async def test_told_to_stop_without_a_broker_it_stores_what_it_has_and_ends(post: Post, stage: Stage) -> None:
+    """R11, T4: what was not acknowledged comes again, to whoever is there by then."""
+    await post.declare()
+    async with consuming(post, stage) as consumer:
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        async with nothing_can_be_stored(stage):
+            await post.note("a")
+            await until(lambda: is_held_up(stage))
+            await post.proxy.close()
+            await until(lambda: is_so(not consumer._link.is_open))  # noqa: SLF001 - nothing else knows
+            consumer.stop()
+    assert await stage.events() == {"a": "delivered"}
+    await until(lambda: lies(post, post.queue, 1))
+
+
+async def test_told_to_stop_by_a_broker_that_says_nothing_it_ends_and_tells(
+    post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R11, R12."""
+    monkeypatch.setattr("infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    await post.declare()
+    async with consuming(post, stage) as consumer:
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        post.proxy.answers.clear()
+        consumer.stop()
+    assert "did not answer within 0.2 s" in caplog.text
+    assert "what was not acknowledged comes again" in caplog.text
+
+
+async def test_a_queue_is_not_taken_for_empty_by_a_broker_that_says_nothing(
+    post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T3: `--once` does not end for want of an answer."""
+    monkeypatch.setattr("infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    await post.declare()
+    async with consuming(post, stage) as consumer:
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        post.proxy.answers.clear()
+        assert not await consumer._all_empty()  # noqa: SLF001 - `emptied` asks until it is so
+        post.proxy.cut()
+        post.proxy.answers.set()
+        await until(lambda: is_so(not consumer.consuming.is_set()))
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        await asyncio.wait_for(consumer.emptied(), 20)
+
+
+async def test_one_dead_letter_after_the_other_takes_the_same_way(post: Post, stage: Stage) -> None:
+    """T3."""
+    await post.declare()
+    async with consuming(post, stage):
+        for number in (1, 2):
+            await post.send(b"no json", {}, message_id=f"m-{number}")
+            await until(lambda number=number: lies(post, post.dead, number))  # type: ignore[misc]
+    assert [each.message_id for each in await post.take(post.dead)] == ["m-1", "m-2"]
+
+
+async def test_a_queue_that_we_may_not_read_is_one_sentence_with_the_right_to_grant(
+    own_post: Post, stage: Stage
+) -> None:
+    """R14."""
+    control = own_post.broker.control
+    assert control is not None
+    await own_post.declare()
+    for words in (("add_user", "eve", "s3cret"), ("set_permissions", "-p", "/", "eve", ".*", ".*", "")):
+        await asyncio.to_thread(control, *words)
+    try:
+        own_post.address = Address.parse(url_with(own_post.broker, user="eve", password="s3cret"))
+        async with consuming(own_post, stage) as consumer:
+            with pytest.raises(BrokerForbids) as refusal:
+                await asyncio.wait_for(consumer.emptied(), 20)
+    finally:
+        await asyncio.to_thread(control, "delete_user", "eve")
+    assert f"user 'eve' may not read queue '{own_post.queue}'" in str(refusal.value)
+    assert "grant it with `rabbitmqctl set_permissions -p / eve '.*' '.*' '.*'`" in str(refusal.value)
+    assert "s3cret" not in str(refusal.value)
+
+
+async def test_a_queue_that_somebody_has_for_himself_is_told_as_the_broker_tells_it(
+    post: Post, stage: Stage
+) -> None:
+    """R14."""
+    await post.declare()
+    async with post.witness.channel() as channel:
+        taken = await channel.declare_queue(exclusive=True)
+        async with consuming(post, stage, queue=taken.name) as consumer:
+            with pytest.raises(BrokerRefusal, match="RESOURCE_LOCKED"):
+                await asyncio.wait_for(consumer.emptied(), 20)
+
+
+class Meddling(Line):
+    """Lets others store an event just before we look for it, and purge it right afterwards."""
+
+    def __init__(self, stage: Stage, event_id: UUID) -> None:
+        super().__init__(stage.engine)
+        self._witness, self._event_id = stage.witness, event_id
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        if statement != in_schema(PRESENT, None):
+            return await super().fetch(statement, *arguments)
+        await self._witness.execute(
+            "INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at) "
+            "VALUES ($1, 'bank.noted', 1, '{}', clock_timestamp())",
+            self._event_id,
+        )
+        rows = await super().fetch(statement, *arguments)
+        await self._witness.execute("DELETE FROM outbox_events WHERE event_id = $1", self._event_id)
+        return rows
+
+
+async def test_an_event_that_others_store_and_purge_all_the_time_is_left_to_come_again(stage: Stage) -> None:
+    """T3: rather than among the dead letters, as the number of another event."""
+    wallet, event_id = uuid4(), uuid4()
+    await stage.put("taken", of=wallet)
+    event = Received(
+        event_id, "bank.noted", 1, "bank.wallet", wallet, 1, '{"what": "late"}', "{}", datetime.now(UTC)
+    )
+    line = Meddling(stage, event_id)
+    try:
+        with pytest.raises(StillMoving, match="1 events of queue 'q' are being stored by others"):
+            await Storage("q").store(line, [event])
+    finally:
+        await line.close()
+    assert await stage.events() == {"taken": "pending"}
+
+
+class Calling(logging.Handler):
+    """Does something at the moment when the log says so."""
+
+    def __init__(self, message: str, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._message, self._act = message, act
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self._message):
+            self._act()
+
+
+async def test_cancelled_by_somebody_else_as_well_it_is_cancelled(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R11: a signal ends it well; whoever runs it and cancels it is not told that all went well."""
+    caplog.set_level(logging.INFO)
+    settings = Settings(
+        database_url="postgresql://nobody@127.0.0.1:1/nothing", contexts=("contexts.messaging",)
+    )
+    task = asyncio.create_task(
+        Consuming(settings, RelaySettings(), post.address, ("q",), wait=True, once=False, prefetch=1).run()
+    )
+    log, both = logging.getLogger("outbox.start"), Calling("stopping", task.cancel)
+    log.addHandler(both)
+    try:
+        await until(lambda: is_so("waiting for the database" in caplog.text))
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    finally:
+        log.removeHandler(both)

@@ -1,0 +1,147 @@
+"""A message whose channel, connection or caller goes while it is on its way (T1, T4, R7, R11, R12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from infrastructure.brokers import PUBLISHED, Message, Outage, Refused
+from infrastructure.brokers.rabbitmq import Address
+from infrastructure.brokers.rabbitmq.link import Link
+from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from tests.brokers import MESSAGE_BYTES_MAX
+from tests.post import Post
+from tests.rights import somebody
+from tests.waiting import until
+
+SOON_SECONDS = 0.3
+LONG_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def outlet_of(
+    post: Post, url: str | None = None, *, answer_seconds_max: float = LONG_SECONDS
+) -> AsyncIterator[RabbitOutlet]:
+    address = post.address if url is None else Address.parse(url)
+    link = Link(address, "tests", answer_seconds_max=answer_seconds_max)
+    outlet = RabbitOutlet(link, post.topology.publishers[0], post.topology)
+    try:
+        yield outlet
+    finally:
+        await outlet.close()
+
+
+def message(body: bytes = b"{}", routing_key: str = "bank.noted") -> Message:
+    return Message(str(uuid4()), routing_key, body, {"event_type": routing_key})
+
+
+async def test_who_is_told_to_stop_while_it_waits_for_a_confirm_stops(post: Post) -> None:
+    """R11: what others have on their way over the same channel is confirmed all the same."""
+    async with outlet_of(post) as outlet:
+        assert await outlet.prove() is None
+        post.proxy.answers.clear()
+        one, other = (asyncio.create_task(outlet.publish(message())) for _ in range(2))
+        await post.proxy.held.wait()
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        post.proxy.answers.set()
+        assert await other == PUBLISHED
+    assert await post.waiting() == 2
+
+
+async def test_a_cut_between_publish_and_confirm_sends_it_again(post: Post) -> None:
+    """T1, T4: the broker has it by then, so it comes twice rather than not at all."""
+    async with outlet_of(post) as outlet:
+        assert await outlet.prove() is None
+        post.proxy.answers.clear()
+        sent = message()
+        sending = asyncio.create_task(outlet.publish(sent))
+        await post.proxy.held.wait()
+        post.proxy.cut()
+        post.proxy.answers.set()
+        assert await sending == PUBLISHED
+    assert {each.message_id for each in await post.take()} == {sent.message_id}
+
+
+async def test_a_connection_that_stands_and_answers_no_more_is_replaced(own_post: Post) -> None:
+    """T4, R12: here the broker has closed the channel, and the next one is never opened."""
+    async with outlet_of(own_post, answer_seconds_max=SOON_SECONDS) as outlet:
+        assert isinstance(await outlet.publish(message(b"x" * (MESSAGE_BYTES_MAX + 1))), Refused)
+        before = own_post.proxy.accepted
+        own_post.proxy.answers.clear()
+        sending = asyncio.create_task(outlet.publish(message()))
+        await until(lambda: has_accepted(own_post, before + 1))
+        own_post.proxy.answers.set()
+        assert await sending == PUBLISHED
+
+
+async def has_accepted(post: Post, count: int) -> bool:
+    return post.proxy.accepted >= count
+
+
+async def test_a_missing_exchange_is_an_outage_until_it_is_made_again(post: Post) -> None:
+    """T2, R7: nobody's message is to blame, and to look for the broker makes it."""
+    async with outlet_of(post) as outlet:
+        assert await outlet.publish(message()) == PUBLISHED
+        async with post.witness.channel() as channel:
+            await channel.exchange_delete(post.topology.exchanges[0])
+        outage = await outlet.publish(message())
+        assert isinstance(outage, Outage)
+        assert f"no exchange '{post.topology.exchanges[0]}'" in outage.reason
+        assert await outlet.prove() is None
+        assert await outlet.publish(message()) == PUBLISHED
+
+
+async def test_events_that_no_queue_is_for_are_refused_each(post: Post) -> None:
+    """R7: and what is missing is not made anew for each of them."""
+    async with outlet_of(post) as outlet:
+        for _ in range(2):
+            outcome = await outlet.publish(message(routing_key="shop.opened"))
+            assert isinstance(outcome, Refused)
+            assert outcome.reason.endswith("has no queue for 'shop.opened'")
+        assert await outlet.publish(message()) == PUBLISHED
+
+
+async def test_who_may_write_to_its_exchange_alone_needs_no_more(own_post: Post) -> None:
+    """R7: to look whether messages are taken asks the default exchange, and a no is an answer."""
+    await own_post.declare()
+    exchange = own_post.topology.exchanges[0].replace(".", r"\.")
+    async with (
+        somebody(own_post.broker, configure="", write=exchange, read="") as url,
+        outlet_of(own_post, url) as outlet,
+    ):
+        assert await outlet.prove() is None
+        assert await outlet.publish(message()) == PUBLISHED
+
+
+async def test_while_an_alarm_lasts_nobody_waits_for_a_confirm(own_post: Post) -> None:
+    """T4, R7: once it is known, each message is told so at once; the connection is kept."""
+    control = own_post.broker.control
+    assert control is not None
+    async with outlet_of(own_post, answer_seconds_max=SOON_SECONDS) as outlet:
+        assert await outlet.publish(message()) == PUBLISHED
+        connections = own_post.proxy.accepted
+        await asyncio.to_thread(control, "set_vm_memory_high_watermark", "0.0000001")
+        try:
+            outlet.confirm_seconds_max = SOON_SECONDS
+            while await outlet.prove() is None:
+                await outlet.publish(message())
+            outlet.confirm_seconds_max = LONG_SECONDS
+            async with asyncio.timeout(LONG_SECONDS / 2):
+                outage = await outlet.publish(message())
+            assert isinstance(outage, Outage)
+            assert "by an alarm of its memory or its disk" in outage.reason
+        finally:
+            await asyncio.to_thread(control, "set_vm_memory_high_watermark", "0.4")
+        await until(lambda: is_proved(outlet))
+        assert await outlet.publish(message()) == PUBLISHED
+        assert own_post.proxy.accepted == connections
+
+
+async def is_proved(outlet: RabbitOutlet) -> bool:
+    return await outlet.prove() is None

@@ -1,0 +1,300 @@
+"""Publishing that a stop, a lost lease, an outage or a fault of ours interrupts loses nothing (R2-R4, R7, R11)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+
+from infrastructure.brokers import Message, Outage, Outcome
+from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from infrastructure.outbox.receipts import RunOver
+from infrastructure.relay import publishing
+from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
+from tests.relaying import Recorder, Stage, handler
+from tests.serving import all_delivered, at_the_gate, cut, has_seen, serving
+from tests.waiting import until
+
+STEP = 0.01
+LOSE_THE_LEASE = "UPDATE outbox_relays SET expires_at = clock_timestamp()"
+
+
+async def waits_untried(stage: Stage, *whats: str) -> bool:
+    """Whether these are for the broker still, and nobody is charged."""
+    rows = [await stage.delivery(what, "bank") for what in whats]
+    return {(row["status"], row["attempts"], row["takeovers"]) for row in rows} == {("waiting", 0, 0)}
+
+
+async def while_it_is_down(stage: Stage) -> None:
+    await relay(stage, MemoryBroker(down="it is down").outlet(BANK, TOPOLOGY), at=None).run_until_idle()
+
+
+async def left_waiting(stage: Stage, *whats: str) -> None:
+    """Let these wait out an outage."""
+    for what in whats:
+        await stage.put(what, of=uuid4())
+    await while_it_is_down(stage)
+    assert await waits_untried(stage, *whats)
+
+
+# --- stopping ---------------------------------------------------------------------------------------
+
+
+async def test_told_to_stop_at_once_it_leaves_what_is_not_confirmed_to_the_next(stage: Stage) -> None:
+    """R11: nobody knows whether it arrived, and nobody is charged."""
+    broker, wallet = MemoryBroker(), uuid4()
+    outlet = slow_outlet(broker)
+    await stage.put("a", "b", of=wallet)
+    async with serving(relay(stage, outlet, at=None, grace_seconds=0.0)):
+        await until(lambda: has_been_given(outlet, 1))
+    assert await waits_untried(stage, "a", "b")
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    assert told(broker) == ["a", "b"]
+
+
+async def test_told_to_stop_it_gives_back_deliveries_that_have_not_begun(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11."""
+    monkeypatch.setattr(publishing, "WINDOW", 1)
+    broker = MemoryBroker()
+    outlet = slow_outlet(broker)
+    await left_waiting(stage, "a", "b", "c")
+    async with serving(relay(stage, outlet, at=None, grace_seconds=0.0)):
+        await until(lambda: has_been_given(outlet, 1))
+    assert outlet.sending == 1
+    assert await waits_untried(stage, "a", "b", "c")
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    assert sorted(told(broker)) == ["a", "b", "c"]
+
+
+async def test_told_to_stop_what_may_be_at_the_broker_is_left_to_its_handlers_alone(stage: Stage) -> None:
+    """R11, R4: and what is behind it is given back whole; in the end everybody has had each event once."""
+    broker, wallet = MemoryBroker(), uuid4()
+    outlet = slow_outlet(broker)
+    h, go, begun, seen = at_the_gate()
+    found = relay(stage, outlet, h, at=None, concurrency=1, grace_seconds=60.0, poll_interval_seconds=0.05)
+    async with serving(found):
+        await stage.put("first", of=uuid4())
+        await begun.wait()
+        await stage.put("a", "b", of=wallet)
+        await until(lambda: has_been_given(outlet, 2))
+        found.stop()
+        await until(lambda: is_given_back(stage, "b"))
+        outlet.go.set()
+        go.set()
+    assert (seen, sorted(told(broker))) == (["first"], ["a", "first"])
+    await relay(stage, broker.outlet(BANK, TOPOLOGY), h).run_until_idle()
+    assert seen == ["first", "a", "b"]
+    assert sorted(told(broker)) == ["a", "b", "first"]
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
+async def is_given_back(stage: Stage, what: str) -> bool:
+    return (await stage.events())[what] == "pending"
+
+
+# --- the lease --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_deliveries", [False, True])
+async def test_a_lease_lost_while_a_message_is_on_its_way_publishes_it_again(
+    stage: Stage, as_deliveries: bool
+) -> None:
+    """R3, R4: what was sent under the old lease is of no account, in order all the same."""
+    broker, wallet = MemoryBroker(), uuid4()
+    outlet = slow_outlet(broker)
+    await stage.put("a", "b", of=wallet)
+    if as_deliveries:
+        await while_it_is_down(stage)
+    async with serving(relay(stage, outlet, at=None, poll_interval_seconds=0.05)):
+        await until(lambda: has_been_given(outlet, 1))
+        await stage.witness.execute(LOSE_THE_LEASE)
+        await until(lambda: has_been_given(outlet, 2))
+        outlet.go.set()
+        await until(all_delivered(stage, 2))
+    assert told(broker) == ["a", "a", "b"]
+
+
+async def test_a_run_that_is_refused_for_its_lease_takes_back_what_was_not_published_yet(
+    stage: Stage,
+) -> None:
+    """R3, R4: the broker is slow with the first event, and the next is no longer ours by then."""
+    broker, wallet = MemoryBroker(), uuid4()
+    outlet = slow_outlet(broker)
+    may_commit, refused = asyncio.Event(), asyncio.Event()
+
+    async def act(event: Any) -> None:
+        try:
+            await may_commit.wait()
+            await stage.enter(event.what)
+        except (RunOver, asyncio.CancelledError):  # the latter if the relay was told of its lease before
+            refused.set()
+            raise
+
+    await stage.put("a", "b", of=wallet)
+    async with serving(relay(stage, outlet, handler("h", act), at=None, lease_seconds=3.0)):
+        await until(lambda: has_been_given(outlet, 1))
+        await stage.witness.execute(LOSE_THE_LEASE)
+        may_commit.set()
+        await refused.wait()
+        outlet.go.set()
+        await until(all_delivered(stage, 2))
+    assert await stage.journal() == ["a", "b"]
+    assert list(dict.fromkeys(told(broker))) == ["a", "b"]
+
+
+# --- outages ----------------------------------------------------------------------------------------
+
+
+async def test_a_broker_that_is_slow_and_then_away_charges_nobody(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4, R7: the event has left its first pass by then, and is published when the broker is back."""
+    monkeypatch.setattr(publishing, "SLOW_SECONDS", STEP)
+    broker, own, wallet = MemoryBroker(), Recorder(), uuid4()
+    outlet = slow_outlet(broker)
+    await stage.put("a", "b", of=wallet)
+    await stage.put("c", of=uuid4())
+    async with serving(relay(stage, outlet, handler("own", own), at=None, poll_interval_seconds=0.05)):
+        await until(lambda: is_leased(stage, "a", "c"))
+        broker.down = "it is down"
+        outlet.go.set()
+        await until(lambda: waits_untried(stage, "a", "b", "c"))
+        assert sorted(own.seen) == ["a", "b", "c"]
+        broker.down = None
+        await until(all_delivered(stage, 3))
+    assert [each for each in told(broker) if each != "c"] == ["a", "b"]
+
+
+async def is_leased(stage: Stage, *whats: str) -> bool:
+    deliveries = await stage.deliveries()
+    return all(deliveries.get((what, "bank")) == "leased" for what in whats)
+
+
+async def test_a_broker_that_is_slow_with_deliveries_holds_up_nobody_else(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4: they wait in its hands, and handlers go on."""
+    monkeypatch.setattr(publishing, "SLOW_SECONDS", STEP)
+    broker, own = MemoryBroker(), Recorder()
+    outlet = slow_outlet(broker)
+    await left_waiting(stage, "a")
+    async with serving(relay(stage, outlet, handler("own", own), at=None, poll_interval_seconds=0.05)):
+        await until(lambda: has_been_given(outlet, 1))
+        await stage.put("b", of=uuid4())
+        await until(lambda: has_seen(own, {"b"}))
+        await until(lambda: is_leased(stage, "b"))
+        outlet.go.set()
+        await until(all_delivered(stage, 2))
+    assert sorted(told(broker)) == ["a", "b"]
+
+
+async def test_only_the_publisher_whose_broker_is_away_waits(stage: Stage) -> None:
+    """R4, R7: an event that one of two could not publish goes to the other in time, and so do those behind it."""
+    here, there, wallet = MemoryBroker(), MemoryBroker(down="it is down"), uuid4()
+    for what in ("a", "b"):
+        await stage.put(what, of=wallet)
+        found = relay(
+            stage,
+            here.outlet(BANK, TOPOLOGY),
+            copy=there.outlet(TOPOLOGY.publishers[1], TOPOLOGY),
+        )
+        await found.run_until_idle()
+    assert (told(here), told(there, "copies")) == (["a", "b"], [])
+    assert await stage.deliveries() == {("a", "copy"): "waiting", ("b", "copy"): "waiting"}
+    there.down = None
+    await relay(
+        stage, here.outlet(BANK, TOPOLOGY), copy=there.outlet(TOPOLOGY.publishers[1], TOPOLOGY)
+    ).run_until_idle()
+    assert (told(here), told(there, "copies")) == (["a", "b"], ["a", "b"])
+
+
+class Gated(MemoryOutlet):
+    """Looks for its broker when it is let."""
+
+    go: asyncio.Event
+
+    async def prove(self) -> Outage | None:
+        await self.go.wait()
+        return await super().prove()
+
+
+async def test_a_pause_says_its_newest_reason_even_if_the_database_was_away_meanwhile(stage: Stage) -> None:
+    """R7, R12: here its connection ends while it waits to write the first one."""
+    broker = MemoryBroker(down="it is down")
+    outlet = Gated(broker, BANK, TOPOLOGY)
+    outlet.go = asyncio.Event()
+    found = relay(stage, outlet, at=None)
+    async with serving(found):
+        await found.subscribed.wait()
+        async with stage.engine.connect() as connection:
+            await connection.execute(text("SELECT FROM outbox_relays FOR UPDATE"))
+            outlet.go.set()
+            await until(lambda: is_about_to_tell(stage))
+            await cut(stage)
+            await connection.invalidate()
+        await until(lambda: says(stage, "it is down"))
+        broker.down = "it has no room"
+        await until(lambda: says(stage, "it has no room"))
+
+
+async def is_about_to_tell(stage: Stage) -> bool:
+    waiting = "wait_event_type = 'Lock' AND query LIKE '%pauses%' AND query NOT LIKE '%pg_stat%'"
+    return bool(await stage.witness.fetchval(f"SELECT count(*) FROM pg_stat_activity WHERE {waiting}"))
+
+
+async def says(stage: Stage, reason: str) -> bool:
+    found = await stage.witness.fetchval("SELECT pauses->'bank'->>'reason' FROM outbox_relays")
+    return bool(found == reason)
+
+
+# --- faults of ours ---------------------------------------------------------------------------------
+
+
+async def test_a_stored_event_that_makes_no_message_is_charged_and_harms_nobody_else(stage: Stage) -> None:
+    """R7, R9: somebody has written into the outbox by hand."""
+    broker = MemoryBroker()
+    await stage.put("odd", of=uuid4(), payload='["odd"]')
+    await stage.put("a", of=uuid4())
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    assert told(broker) == ["a"]
+    row = await stage.witness.fetchrow(
+        "SELECT status, retry_count, error_message FROM outbox_events ORDER BY position"
+    )
+    assert (row["status"], row["retry_count"]) == ("open", 1)
+    assert "it makes no message" in row["error_message"]
+
+
+class Broken(MemoryOutlet):
+    """An outlet with a fault, where it publishes or where it looks for its broker."""
+
+    where: str
+
+    async def publish(self, message: Message) -> Outcome:
+        if self.where == "publish":
+            raise RuntimeError("a fault")
+        return await super().publish(message)
+
+    async def prove(self) -> Outage | None:
+        if self.where == "prove":
+            raise RuntimeError("a fault")
+        return await super().prove()
+
+
+@pytest.mark.parametrize("where", ["publish", "prove"])
+async def test_a_fault_of_an_outlet_ends_the_relay_so_that_another_takes_over(
+    stage: Stage, where: str
+) -> None:
+    """R3: it would hold its events for ever."""
+    broker = MemoryBroker()
+    outlet = Broken(broker, BANK, TOPOLOGY)
+    outlet.where = where
+    await stage.put("a")
+    with pytest.raises(RuntimeError, match="a fault"):
+        await relay(stage, outlet, at=None, grace_seconds=0.0).run()
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    assert told(broker) == ["a"]
