@@ -302,6 +302,16 @@ def test_a_handler_that_the_container_cannot_build(shop: Shop) -> None:
     assert refused(shop).startswith("handler 'shop.Pack' cannot be made by the container")
 
 
+def test_what_a_handler_lacks_is_named_however_deep_it_is(shop: Shop) -> None:
+    """R14."""
+    mailer = "class Mailer:\n    def __init__(self, host: str) -> None: ...\n\n\n"
+    needy = HANDLERS.replace(
+        "class Pack:\n", "class Pack:\n    def __init__(self, by: Mailer) -> None: ...\n"
+    )
+    shop.write("handlers.py", needy.replace("@handles", f"{mailer}@handles", 1))
+    assert "cannot be made by the container (Pack needs Mailer needs str): register" in refused(shop)
+
+
 def test_handlers_that_cannot_be_imported(shop: Shop) -> None:
     shop.write("handlers.py", "import nothing_of_that_name\n")
     assert "nothing_of_that_name" in refused(shop)

@@ -12,10 +12,12 @@ import random
 import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import attrs
 
+from tests.brokers import MESSAGE_BYTES_MAX, OwnBroker
 from tests.faults.cell import Cell, Report, play, prepare
 from tests.faults.cells import CELLS
 from tests.faults.printing import print_heading, print_report, print_totals, say
@@ -45,14 +47,17 @@ def scale_of(cells: list[Cell], *, short: bool) -> Scale:
 
 async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[Report]:
     """Play the cells one after the other on one server."""
-    reports = []
-    with RestartableServer() as server:
+    reports: list[Report] = []
+    broker: OwnBroker | None = None
+    with RestartableServer() as server, ExitStack() as stack:
         await prepare(server)
         for cell in cells:
             if reason := cell.missing():
                 say(f"{cell.name}: skipped, {reason}")
                 continue
-            report = await play(cell, server, folder, scale, seed)
+            if cell.needs_broker and broker is None:
+                broker = stack.enter_context(OwnBroker((f"max_message_size = {MESSAGE_BYTES_MAX}",)))
+            report = await play(cell, server, folder, scale, seed, broker)
             print_report(report)
             reports.append(report)
     return reports

@@ -14,6 +14,7 @@ from attrs import define
 from infrastructure.database import create_engine
 from infrastructure.outbox.migrator import migrate
 from infrastructure.settings import Settings
+from tests.brokers import OwnBroker
 from tests.faults.clock import TooLate
 from tests.faults.judge import Judgement, judge
 from tests.faults.rig import Rig, Scale
@@ -27,6 +28,7 @@ class Cell:
     """One kind of fault."""
 
     carried: ClassVar[tuple[Promise, ...]] = USUAL
+    needs_broker: ClassVar[bool] = False
     quick: ClassVar[bool] = True
     """Whether it fits into a short run."""
 
@@ -55,6 +57,12 @@ class Cell:
     async def check(self, rig: Rig) -> None:
         """Add remarks about promises that are this cell's own."""
 
+    async def judge(self, rig: Rig, result: Judgement) -> None:
+        """Add what was found in other places."""
+
+    async def leave(self, rig: Rig) -> None:
+        """Take away what else was made."""
+
 
 @define
 class Report:
@@ -80,10 +88,18 @@ async def prepare(server: RestartableServer) -> None:
     await connection.close()
 
 
-async def play(cell: Cell, server: RestartableServer, folder: Path, scale: Scale, seed: str) -> Report:
+async def play(
+    cell: Cell,
+    server: RestartableServer,
+    folder: Path,
+    scale: Scale,
+    seed: str,
+    broker: OwnBroker | None = None,
+) -> Report:
     """Play a cell to its end and judge it."""
     begun = time.monotonic()
     async with _stage(cell, server, folder, scale, seed) as rig:
+        rig.broker = broker
         try:
             await cell.play(rig)
             await rig.written()
@@ -98,6 +114,7 @@ async def play(cell: Cell, server: RestartableServer, folder: Path, scale: Scale
             rig.remarks.append(str(error))
         async with rig.connection() as connection:
             judgement = await judge(connection, rig.carried, rig.names)
+        await cell.judge(rig, judgement)
         for remark in rig.remarks:
             judgement.remark(remark)
         if not settled:
@@ -118,6 +135,7 @@ async def _stage(
         yield rig
     finally:
         await rig.fleet.close()
+        await cell.leave(rig)
         await _execute(server, f"DROP DATABASE {database} WITH (FORCE)")
 
 

@@ -35,6 +35,8 @@ class Seat:
     process: asyncio.subprocess.Process | None = None
     exits: list[int] = Factory(list)
     closed: bool = False
+    home: str = ""
+    """The database that its lease is in."""
     _keeper: asyncio.Task[None] | None = None
 
     @property

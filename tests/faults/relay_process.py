@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import random
+from typing import Any
 
 from lagom import Container, Singleton
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 import tests.faults.handlers
 import tests.faults.unruly  # noqa: F401 - registers its handler
+from infrastructure.brokers import Outlet, Publisher
+from infrastructure.brokers.rabbitmq import Address, rabbitmq
+from infrastructure.cli.consume import serve_until
 from infrastructure.cli.serving import run_loop, stopped_by_signals
+from infrastructure.consumer.consumer import Consumer
+from infrastructure.consumer.intake import Intake
 from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from infrastructure.relay import OutboxRelay, RelaySettings
 from kernel.handlers import registered_handlers
 from tests.faults.parent import end_with_parent
+from tests.faults.town import QUEUE, topology
 
 
 def container_of(url: str) -> Container:
@@ -29,11 +38,18 @@ def container_of(url: str) -> Container:
 
 async def serve() -> None:
     """Relay until SIGTERM, with the beginning and the end that `outbox relay` has."""
+    if os.environ.get("FAULTS_CONSUME"):
+        await consume()
+        return
     carried = os.environ["FAULTS_CARRIED"].split(",")
     handlers = [each for each in registered_handlers() if each.name in carried]
     container = container_of(os.environ["DATABASE_URL"])
     relay = OutboxRelay(
-        container[AsyncEngine], container, handlers=handlers, settings=RelaySettings.from_environment()
+        container[AsyncEngine],
+        container,
+        handlers=handlers,
+        publishers=publishers(),
+        settings=RelaySettings.from_environment(),
     )
     end_with_parent()
     try:
@@ -41,6 +57,47 @@ async def serve() -> None:
             await relay.run()
     finally:
         await container[AsyncEngine].dispose()
+
+
+def publishers() -> dict[Publisher, Outlet]:
+    """What there is to publish, where there is a broker."""
+    url = os.environ.get("RABBITMQ_URL")
+    if url is None:
+        return {}
+    found = topology()
+    return {each: rabbitmq(url).outlet(each, found) for each in found.publishers}
+
+
+async def consume() -> None:
+    """Take and handle until SIGTERM, as `outbox consume` does."""
+    import tests.faults.consumed  # noqa: F401 - registers its handler
+
+    container = container_of(os.environ["DATABASE_URL"])
+    engine, stopping = container[AsyncEngine], asyncio.Event()
+    relay = OutboxRelay(engine, container, queues=[QUEUE], settings=RelaySettings.from_environment())
+    prefetch = int(os.environ.get("FAULTS_PREFETCH", "1000"))
+    consumer = Consumer(
+        Address.parse(os.environ["RABBITMQ_URL"]), topology(), [QUEUE], engine, relay=relay, prefetch=prefetch
+    )
+    _may_die()
+    end_with_parent()
+    try:
+        with stopped_by_signals(stopping.set):
+            await serve_until(relay, consumer, stopping)
+    finally:
+        await engine.dispose()
+
+
+def _may_die() -> None:
+    """Die between a commit and its acknowledgement, now and then."""
+    share, before = float(os.environ.get("FAULTS_DIE_BEFORE_ACK", "0")), Intake.acknowledge
+
+    async def may_die(self: Intake, last: Any) -> None:
+        if random.random() < share:
+            os._exit(9)
+        await before(self, last)
+
+    Intake.acknowledge = may_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

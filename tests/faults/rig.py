@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 from attrs import Factory, define, field
 
+from tests.brokers import OwnBroker
 from tests.faults.clock import TooLate, until
 from tests.faults.fleet import Fleet, Seat
 from tests.faults.judge import STUCK
@@ -91,6 +92,7 @@ class Rig:
     carried: tuple[Promise, ...] = USUAL
     names: dict[str, list[str]] = Factory(dict)
     """Names under which a handler is registered, where they are not its own."""
+    broker: OwnBroker | None = None
     injected: int = 0
     moved_seconds: float = 0.0
     remarks: list[str] = Factory(list)
@@ -110,25 +112,25 @@ class Rig:
         return self.server.url_of(self.database)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[asyncpg.Connection]:
+    async def connection(self, at: str | None = None) -> AsyncIterator[asyncpg.Connection]:
         """A connection of the rig's own, which no fault looks for."""
         connection = await asyncpg.connect(
-            self.url, timeout=CONNECT_SECONDS_MAX, server_settings={"application_name": "faults-rig"}
+            at or self.url, timeout=CONNECT_SECONDS_MAX, server_settings={"application_name": "faults-rig"}
         )
         try:
             yield connection
         finally:
             connection.terminate()
 
-    async def value(self, query: str, *arguments: Any) -> Any:
+    async def value(self, query: str, *arguments: Any, at: str | None = None) -> Any:
         """Ask for one value."""
-        async with self.connection() as connection:
+        async with self.connection(at) as connection:
             return await connection.fetchval(query, *arguments)
 
-    async def number(self, query: str, *arguments: Any) -> int | None:
+    async def number(self, query: str, *arguments: Any, at: str | None = None) -> int | None:
         """Ask for a count; None while the server does not answer."""
         try:
-            return int(await self.value(query, *arguments))
+            return int(await self.value(query, *arguments, at=at))
         except TROUBLE:
             return None
 
@@ -140,8 +142,9 @@ class Rig:
         *,
         carried: Iterable[Promise] | None = None,
         names: Iterable[str] = (),
+        at: str | None = None,
     ) -> Seat:
-        """Start a relay and return when it lives."""
+        """Start a relay, at another database if one is named, and return when it lives."""
         carries = [*(each.handler for each in (self.carried if carried is None else carried)), *names]
         seat = await self.fleet.add_relay(
             {
@@ -152,6 +155,7 @@ class Rig:
                 **(settings or {}),
             }
         )
+        seat.home = at or self.url
         await self.lives(seat)
         return seat
 
@@ -164,7 +168,7 @@ class Rig:
 
         async def registered() -> bool:
             query = "SELECT count(*) FROM outbox_relays WHERE process_id = $1"
-            return bool(seat.alive and await self.number(query, seat.pid))
+            return bool(seat.alive and await self.number(query, seat.pid, at=seat.home))
 
         await until(registered, f"the relay of {seat.log.name} lives", seconds=READY_SECONDS_MAX)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests import servers
 from tests.commands import ROOT, environment_with
+from tests.faults.cells.brokers import BROKER_CELLS
 
 SECONDS_MAX = 300.0
 
@@ -17,17 +19,36 @@ SECONDS_MAX = 300.0
 def test_whatever_happens_to_processes_and_connections_every_promise_is_kept(
     pytestconfig: pytest.Config,
 ) -> None:
-    reason = _no_embedded_server()
-    if reason is not None:
-        if servers.required():
-            pytest.fail(reason)
-        pytest.skip(reason)
+    _require(_no_embedded_server())
+    _play(str(pytestconfig.getoption("--hypothesis-seed")))
+
+
+# Not the tests' common broker, for the same reason.
+def test_whatever_happens_to_a_broker_what_is_committed_here_is_handled_there_once(
+    pytestconfig: pytest.Config,
+) -> None:
+    """T4: one cell of those with a broker, chosen by the seed."""
+    _require(_no_embedded_server())
+    _require(BROKER_CELLS[0].missing())
     seed = str(pytestconfig.getoption("--hypothesis-seed"))
+    cell = random.Random(seed).choice(BROKER_CELLS)
+    _play(seed, FAULTS_CELLS=cell.name, FAULTS_EVENTS="200")
+
+
+def _require(reason: str | None) -> None:
+    if reason is None:
+        return
+    if servers.required():
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _play(seed: str, **settings: str) -> None:
     # A process of its own: it defines events and handlers that no other test should meet.
     run = subprocess.run(
         [sys.executable, "-m", "tests.faults"],
         cwd=ROOT,
-        env=environment_with(FAULTS_SHORT="1", FAULTS_SEED=seed),
+        env=environment_with(FAULTS_SHORT="1", FAULTS_SEED=seed, **settings),
         capture_output=True,
         text=True,
         check=False,
