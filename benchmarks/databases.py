@@ -21,17 +21,23 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def measured_database() -> AsyncIterator[str]:
     """Yield the URL of a fresh database on a durable server, and drop it afterwards."""
+    async with measured_server() as server, database_on(server) as url:
+        yield url
+
+
+@asynccontextmanager
+async def measured_server() -> AsyncIterator[str]:
+    """Yield the URL of a database from which others can be made, on a durable server."""
     server = Settings.from_environment().database_url
     if server:
-        async with database_on(server) as url:
-            yield url
+        yield server
         return
     # A folder of its own makes the embedded server keep its promises to the disk, as production's does.
     with tempfile.TemporaryDirectory(prefix="outbox-bench-") as folder:
         # A server started by root runs as another user, who must get in.
         Path(folder).chmod(0o711)  # noqa: ASYNC240 - nothing else runs in this loop
-        async with EmbeddedPostgres(f"{folder}/data") as embedded, database_on(embedded.url) as url:
-            yield url
+        async with EmbeddedPostgres(f"{folder}/data") as embedded:
+            yield embedded.url
 
 
 @asynccontextmanager

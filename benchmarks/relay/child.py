@@ -7,6 +7,7 @@ that measures.
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from functools import partial
 from importlib import import_module
@@ -25,6 +26,9 @@ async def _main() -> None:
     await asyncio.get_running_loop().connect_read_pipe(partial(asyncio.StreamReaderProtocol, told), sys.stdin)
     task = loads(await told.readline())
     work = _named(task.pop("kind"))
+    # As the commands that serve do.
+    gc.collect()
+    gc.freeze()
     say(ready=True)
     if not await told.readline():
         return
@@ -37,10 +41,9 @@ async def _main() -> None:
 
 def _named(kind: str) -> Callable[..., Awaitable[dict[str, Any]]]:
     """Import no more than that: a floor would otherwise start as slowly as what stands on it."""
-    module, function = kind.split(".")
-    work: Callable[..., Awaitable[dict[str, Any]]] = getattr(
-        import_module(f"benchmarks.relay.{module}"), function
-    )
+    module, _, function = kind.rpartition(".")
+    home = module if "." in module else f"benchmarks.relay.{module}"
+    work: Callable[..., Awaitable[dict[str, Any]]] = getattr(import_module(home), function)
     return work
 
 

@@ -144,7 +144,8 @@ class Children:
         """Wait until something holds that depends on what they say."""
         while not holds():
             for each in self.found:
-                if each.ended:
+                # One that has said all ends when it is told no more, while others still have to.
+                if each.ended and each.report is None:
                     raise MeasurementFailed(await each.how_it_ended())
             self._news.clear()
             try:
