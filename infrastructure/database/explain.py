@@ -113,8 +113,10 @@ def _unreachable(reason: str, url: URL) -> InfrastructureError:
     )
 
 
-def _missing(_: str, url: URL) -> InfrastructureError:
-    name = url.database or url.username
+def _missing(line: str, url: URL) -> InfrastructureError:
+    # The server knows what it was asked for; a URL may leave that to libpq's other ways to name a database.
+    told = re.search('"(.+)"', line)
+    name = told[1] if told else url.database or url.username
     return DatabaseMissing(
         f'the server at {address_of(url)} has no database "{name}": create it (`createdb {name}`), '
         "or correct DATABASE_URL"

@@ -55,7 +55,7 @@ class SqlAlchemyRepository(Generic[A]):
         state = inspect(aggregate)
         if state.was_deleted:
             return
-        if state.key is None or aggregate in state_of(self._session.sync_session).born:
+        if state.key is None or state_of(self._session.sync_session).birth_of(aggregate):
             raise KernelError(f"{aggregate!r} is not stored, so it cannot be removed; commit it first")
         await self._session.delete(aggregate)
         # A later flush would insert what takes its place before it deletes this.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError, UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, StatementError, UnboundExecutionError
 from sqlalchemy.orm import attributes, object_mapper, object_session
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
@@ -73,10 +73,7 @@ class Capture:
                 _check_row(session, aggregate, version)
                 events += aggregate._events_between(written, version)
                 late.append(aggregate)
-            state.in_transaction[aggregate] = version
-        for obj in new:
-            if isinstance(obj, AggregateRoot):
-                state.born.add(obj)
+            state.note(aggregate, version, born=aggregate in new)
         if events:
             self._write(session, events, late)
         state.late.clear()
@@ -91,7 +88,8 @@ class Capture:
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[AggregateRoot]
     ) -> None:
         envelopes = [seal(event) for event in in_order(events)]
-        headers = _encode(dict(current_headers()))
+        context = current_headers()
+        headers = _encode(dict(context)) if context else "{}"
         values: tuple[Any, ...]
         if len(envelopes) == 1:
             statement, values = insert_event(self.schema), (*envelopes[0], headers)
@@ -100,7 +98,7 @@ class Capture:
             statement, values = insert_events(self.schema), (*columns, headers)
         connection = _connection(session, aggregates)
         try:
-            connection.exec_driver_sql(statement, values)
+            _execute(connection, statement, values)
         except DBAPIError as error:
             _explain(error, connection)
             raise
@@ -111,12 +109,28 @@ class Capture:
         if session.get_nested_transaction() is not None:
             return  # a savepoint's release makes nothing durable
         state = state_of(session)
-        for aggregate, version in list(state.in_transaction.items()):
+        for aggregate, flushed in list(state.flushed.items()):
             # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
             if object_session(aggregate) is session:
-                aggregate._forget_events(up_to=version)
+                aggregate._forget_events(up_to=flushed.version)
         if state.wrote_by is not None and self.channel is not None:
             wake_relays(state.wrote_by, self.channel)
+
+
+def _execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> None:
+    """Execute, without the context that SQLAlchemy makes for each statement, where nobody would see it."""
+    if connection._has_events or connection.engine._has_events or connection._echo:
+        connection.exec_driver_sql(statement, values)
+        return
+    cursor = connection.connection.cursor()
+    try:
+        connection._cursor_execute(cursor, statement, values)
+    except StatementError as error:
+        # Without a context SQLAlchemy wraps whatever there is, and shows the statement with its parameters.
+        if isinstance(error.orig, Exception) and not isinstance(error, DBAPIError):
+            raise error.orig from None
+        raise
+    cursor.close()
 
 
 def _explain(error: DBAPIError, connection: Connection) -> None:
@@ -165,6 +179,8 @@ def _moves(session: Session, new: Iterable[object]) -> Iterator[tuple[AggregateR
     for obj in new:
         if isinstance(obj, AggregateRoot):
             yield obj, 0, _version(obj)
+    if not (session.identity_map.check_modified() or session._deleted):
+        return
     for obj in (*session.dirty, *session.deleted):
         if isinstance(obj, AggregateRoot) and (change := version_change(obj)):
             yield obj, *change

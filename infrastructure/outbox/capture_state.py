@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import attrs
 
@@ -18,18 +18,26 @@ _KEY = "outbox_capture"
 
 
 @attrs.define
+class Flushed:
+    """What a transaction has done to the row of one aggregate."""
+
+    # So that a commit can let go of events that are durable.
+    version: int
+    # Inserted it: a rollback makes the aggregate new again, with all events.
+    born: bool
+    # And loaded it since: its children are what rows made, and go with the rows.
+    reloaded: bool = False
+
+
+@attrs.define
 class CaptureState:
     """The bookkeeping of one session's outermost transaction."""
 
     # Version up to which this flush has written each aggregate's events.
     in_flush: dict[AggregateRoot, int] = attrs.Factory(dict)
-    # The same for the transaction, so that a commit can let go of events that are durable. Weakly, as
-    # the session itself holds what it has flushed: a long import must not pile up in memory.
-    in_transaction: WeakKeyDictionary[AggregateRoot, int] = attrs.Factory(WeakKeyDictionary)
-    # Aggregates whose row this transaction inserted: a rollback makes them new again, with all events.
-    born: WeakSet[AggregateRoot] = attrs.Factory(WeakSet)
-    # Those of them that were loaded since: their children are what rows made, and go with the rows.
-    reloaded: WeakSet[AggregateRoot] = attrs.Factory(WeakSet)
+    # What this transaction has flushed. Weakly, as the session itself holds what it has flushed: a long import must
+    # not pile up in memory.
+    flushed: WeakKeyDictionary[AggregateRoot, Flushed] = attrs.Factory(WeakKeyDictionary)
     # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
     written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
@@ -39,6 +47,19 @@ class CaptureState:
     settled: bool = False
     # Where events were written: its relays are told after the commit.
     wrote_by: Engine | None = None
+
+    def note(self, aggregate: AggregateRoot, version: int, *, born: bool) -> None:
+        """Note that the aggregate's row has this version now."""
+        known = self.flushed.get(aggregate)
+        if known is None:
+            self.flushed[aggregate] = Flushed(version, born)
+        else:
+            known.version, known.born = version, known.born or born
+
+    def birth_of(self, aggregate: AggregateRoot) -> Flushed | None:
+        """Return what is known of an aggregate whose row this transaction has inserted."""
+        known = self.flushed.get(aggregate)
+        return known if known is not None and known.born else None
 
 
 def state_of(session: Session) -> CaptureState:

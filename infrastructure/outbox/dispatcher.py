@@ -72,6 +72,6 @@ def _record(event: DomainEvent) -> OutboxRecord:
 def _recorded_in(session: Session) -> dict[UUID, DomainEvent]:
     """Return what the session's aggregates have recorded: capture's to write."""
     # A deleted aggregate leaves the session with the flush; capture has written its events all the same.
-    tracked = (*session.new, *session, *state_of(session).in_transaction)
+    tracked = (*session.new, *session, *state_of(session).flushed)
     aggregates = (obj for obj in tracked if isinstance(obj, AggregateRoot))
     return {event.event_id: event for aggregate in aggregates for event in aggregate._recorded_log()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from infrastructure.outbox.capture_state import CaptureState
+    from infrastructure.outbox.capture_state import Flushed
 
 _INSTRUMENTED = "outbox_instrumented"
 # From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.
@@ -133,29 +133,27 @@ def _on_refresh(aggregate: AggregateRoot, _context: object, names: list[str] | N
 
     Until then an expired aggregate has no version, so that none of its events counts and none can be added.
     """
-    capture = _capture_of_the_born(aggregate)
+    birth = _birth_of(aggregate)
     if names is None or "version" in names:
-        aggregate._forget_events(above=-1 if capture is None else aggregate.version)
-    if capture is not None and names is None:
-        capture.reloaded.add(aggregate)
+        aggregate._forget_events(above=-1 if birth is None else aggregate.version)
+    if birth and names is None:
+        birth.reloaded = True
 
 
 def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:
     """Note that what was born in this transaction is about to lose the children that it was stored with."""
     if aggregate is None:
         return  # collected before its session came to expire it
-    capture = _capture_of_the_born(aggregate)
-    if capture is not None and (
-        names is None or set(names) & set(object_mapper(aggregate).relationships.keys())
-    ):
-        capture.reloaded.add(aggregate)
+    birth = _birth_of(aggregate)
+    if birth and (names is None or set(names) & set(object_mapper(aggregate).relationships.keys())):
+        birth.reloaded = True
 
 
-def _capture_of_the_born(aggregate: AggregateRoot) -> CaptureState | None:
-    """Return the capture state of the transaction that inserted the aggregate's row, if that is open."""
+def _birth_of(aggregate: AggregateRoot) -> Flushed | None:
+    """Return what capture knows of an aggregate whose row the open transaction has inserted."""
     session = object_session(aggregate)
     capture = known_state_of(session) if session is not None else None
-    return capture if capture is not None and aggregate in capture.born else None
+    return None if capture is None else capture.birth_of(aggregate)
 
 
 def _on_version_set(aggregate: AggregateRoot, *_: object) -> None:

@@ -132,7 +132,7 @@ class CapturedSession(Session):
         self._closing = True
         try:
             state = known_state_of(self)
-            if state is not None and state.in_transaction:
+            if state is not None and state.flushed:
                 # A mere close would leave these aggregates looking stored, and a new one could never be added again.
                 self.rollback()
         finally:

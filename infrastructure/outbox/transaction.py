@@ -8,6 +8,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from infrastructure.outbox.capture_state import known_state_of
 from infrastructure.outbox.conflicts import raise_conflict
+from kernel.aggregate import AggregateRoot
 
 
 class CapturedTransaction(SessionTransaction):
@@ -52,6 +53,7 @@ def after_unbirth(session: Session, instance: object) -> None:
     for stored, and would not store it with its parent (C3b).
     """
     capture = known_state_of(session)
-    if capture is not None and instance in capture.reloaded:
+    birth = capture.birth_of(instance) if capture and isinstance(instance, AggregateRoot) else None
+    if birth and birth.reloaded:
         state = attributes.instance_state(instance)
         state._expire(state.dict, set())

@@ -7,7 +7,7 @@ import json
 import os
 import pty
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from subprocess import PIPE, Popen
 
@@ -377,23 +377,42 @@ def test_at_a_terminal_a_way_down_is_asked_about(empty_postgres_url: str, answer
     assert ("error: nothing was undone, since you did not say yes" in err) is (code == 1)
 
 
-def without_database(url: str) -> str:
-    return make_url(url).set(database="").render_as_string(hide_password=False).removesuffix("/")
+def without_database(url: str, **query: str) -> str:
+    return make_url(url).set(database="").update_query_dict(query).render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize("end", ["", "/", "/?dbname=outbox_nowhere"])
-def test_a_url_without_a_database_is_refused(empty_postgres_url: str, end: str) -> None:
-    sentence = failed_in_one_sentence(
-        outbox("migrate", DATABASE_URL=f"{without_database(empty_postgres_url)}{end}")
-    )
+def without_a_last_slash(url: str) -> str:
+    return url.replace("/?", "?").removesuffix("/")
+
+
+@pytest.mark.parametrize(
+    ("written", "query"),
+    [(str, {}), (without_a_last_slash, {}), (str, {"dbname": "outbox_nowhere"})],
+)
+def test_a_url_without_a_database_is_refused(
+    empty_postgres_url: str, written: Callable[[str], str], query: dict[str, str]
+) -> None:
+    url = written(without_database(empty_postgres_url, **query))
+    sentence = failed_in_one_sentence(outbox("migrate", DATABASE_URL=url))
     assert sentence.startswith("DATABASE_URL names no database: write postgresql://")
+
+
+def test_a_missing_database_that_is_named_as_libpq_allows_is_told_by_that_name(
+    empty_postgres_url: str,
+) -> None:
+    url = without_a_last_slash(without_database(empty_postgres_url, dbname="outbox_nowhere"))
+    sentence = failed_in_one_sentence(outbox("migrate", DATABASE_URL=url))
+    assert 'has no database "outbox_nowhere": create it (`createdb outbox_nowhere`)' in sentence
 
 
 async def test_a_database_named_as_libpq_allows_is_the_one_that_is_migrated(
     engine: AsyncEngine, empty_postgres_url: str
 ) -> None:
-    bare, name = without_database(empty_postgres_url), str(engine.url.database)
-    for url, variable in ((f"{bare}?dbname={name}", "elsewhere"), (bare, name)):
+    name = str(engine.url.database)
+    for url, variable in (
+        (without_a_last_slash(without_database(empty_postgres_url, dbname=name)), "elsewhere"),
+        (without_a_last_slash(without_database(empty_postgres_url)), name),
+    ):
         # Named nowhere else but here: a server's own database is nobody's to try things in.
         done = outbox("migrate", DATABASE_URL=url, PGDATABASE=variable)
         assert done.stdout.splitlines()[-1] == f"{len(OF_THE_CHECKOUT)} migrations applied", done.stderr

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
+import attrs
 import pytest
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, Text, Uuid, select
 from sqlalchemy.ext.asyncio import async_sessionmaker
@@ -49,6 +50,15 @@ class Tenanted(AggregateRoot):
     tenant: str
 
 
+@attrs.define(slots=False)
+class Part:
+    """Compared by value, as attrs has it unless told otherwise, so it cannot be hashed."""
+
+    id: UUID
+    vehicle_id: UUID
+    name: str
+
+
 rough_metadata = MetaData()
 rough_registry = registry(metadata=rough_metadata)
 vehicles = Table(
@@ -64,6 +74,13 @@ cars = Table(
     rough_metadata,
     Column("id", Uuid, ForeignKey("rough_vehicles.id"), primary_key=True),
     Column("doors", Integer),
+)
+parts = Table(
+    "rough_parts",
+    rough_metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("vehicle_id", ForeignKey("rough_vehicles.id"), nullable=False),
+    Column("name", Text, nullable=False),
 )
 tenanted = Table(
     "rough_tenanted",
@@ -93,6 +110,7 @@ map_aggregate(
     properties={"tons": vehicles.c.tons},
 )
 map_aggregate(rough_registry, Tenanted, tenanted)
+rough_registry.map_imperatively(Part, parts)
 
 
 @pytest.fixture
@@ -130,6 +148,23 @@ async def test_an_aggregate_that_inherits_its_mapping_is_captured_like_any_other
         await session.delete(found)
         await session.commit()
     assert await rough.stream(vehicle.id) == ["1 built", "2 seen", "3 scrapped"]
+
+
+async def test_what_cannot_be_hashed_is_rolled_back_like_anything_else(rough: Bank) -> None:
+    """C3: and can be added again."""
+    async with rough.session() as session:
+        car = Car(uuid4())
+        part = Part(uuid4(), car.id, "wheel")
+        session.add(car)
+        await session.flush()
+        session.add(part)
+        await session.flush()
+        await session.rollback()
+        session.add(car)
+        await session.flush()
+        session.add(part)
+        await session.commit()
+        assert (await session.scalars(select(parts.c.name))).all() == ["wheel"]
 
 
 async def test_a_change_in_the_subclass_own_table_is_seen_by_the_lock(rough: Bank) -> None:
