@@ -106,3 +106,4 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     event.listen(cls, "after_transaction_create", after_transaction_create)
     event.listen(cls, "after_transaction_end", after_transaction_end)
     event.listen(cls, "persistent_to_transient", after_unbirth)
+    event.listen(cls, "deleted_to_detached", after_unbirth)

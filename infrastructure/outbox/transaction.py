@@ -54,6 +54,7 @@ def after_unbirth(session: Session, instance: object) -> None:
     """
     capture = known_state_of(session)
     birth = capture.birth_of(instance) if capture and isinstance(instance, AggregateRoot) else None
-    if birth and birth.reloaded:
-        state = attributes.instance_state(instance)
+    state = attributes.instance_state(instance)
+    # One that was deleted as well comes here too, and so does, with its key, one whose deletion is committed.
+    if birth and birth.reloaded and state.key is None:
         state._expire(state.dict, set())

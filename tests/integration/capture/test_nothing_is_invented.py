@@ -518,6 +518,26 @@ async def test_a_born_aggregate_that_was_loaded_since_is_stale_for_good_after_a_
     assert await bank.outbox() == []
 
 
+async def test_a_born_aggregate_that_was_loaded_and_deleted_since_is_stale_for_good_after_a_rollback(
+    bank: Bank,
+) -> None:
+    """C3b: the deletion does not change what its children were."""
+    wallet = Wallet.open()
+    wallet.enter("bread")
+    async with bank.session() as session:
+        session.add(wallet)
+        await session.flush()
+        await session.refresh(wallet)
+        await session.delete(wallet)
+        await session.flush()
+        await session.rollback()
+        assert_stale(wallet, USES_OF_ITS_ROW)
+        session.add(wallet)
+        with pytest.raises(StaleAggregate):
+            await session.commit()
+    assert await bank.outbox() == []
+
+
 async def test_a_born_aggregate_that_reloaded_a_column_alone_is_new_again_after_a_rollback(
     bank: Bank,
 ) -> None:
