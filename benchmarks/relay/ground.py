@@ -28,7 +28,7 @@ INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, 
                            payload, occurred_at, status, processed_at)
 SELECT event_id, $1, 1, $2, parcel_id, number / $5::int + 1,
        $3::jsonb || jsonb_build_object('event_id', event_id, 'parcel', parcel_id),
-       clock_timestamp(), $7, CASE WHEN $7 = 'delivered' THEN clock_timestamp() END
+       clock_timestamp(), $7::text, CASE WHEN $7 = 'delivered' THEN clock_timestamp() END
 FROM (
   SELECT number, md5((number % $5::int)::text)::uuid AS parcel_id,
          (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
