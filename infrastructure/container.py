@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from lagom import Container, Singleton
+from lagom.definitions import ConstructionWithContainer
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from infrastructure.database.engine import create_engine
@@ -21,7 +21,7 @@ from kernel import KernelError, check_upcasters
 from kernel.dispatching import EventDispatcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from types import TracebackType
 
     from lagom.interfaces import ReadableContainer
 
@@ -42,23 +42,43 @@ def build_container(settings: Settings, engine: AsyncEngine | None = None) -> Co
     return container
 
 
-@asynccontextmanager
-async def scope(container: Container) -> AsyncIterator[Container]:
-    """Give a container for one request or one run of a handler, with one session that ends with it.
+class scope:  # noqa: N801 - read as a verb
+    """A container for one request or one run of a handler, with one session that ends with it.
 
     Not lagom's own scope: that would make an `AsyncSession` something to await, while a constructor wants it made.
     """
-    inner = container.clone()
-    async with AsyncExitStack() as ending:
 
-        def session(found: ReadableContainer) -> AsyncSession:
-            made: AsyncSession = found[async_sessionmaker]()
-            ending.push_async_exit(made)
-            return made
+    # A class, and definitions that say how they are called: what lagom would find out by reading signatures, anew for
+    # each run, costs more than all the rest of a scope.
+    __slots__ = ("_container", "_session")
 
-        inner[AsyncSession] = Singleton(session)
-        inner[EventDispatcher] = lambda found: OutboxEventDispatcher(found[AsyncSession])  # type: ignore[type-abstract]
-        yield inner
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._session: AsyncSession | None = None
+
+    async def __aenter__(self) -> Container:
+        """Begin."""
+        inner = self._container.clone()
+        inner[AsyncSession] = ConstructionWithContainer(self._open)
+        inner[EventDispatcher] = _DISPATCHER  # type: ignore[type-abstract]
+        return inner
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End, and with it the session."""
+        if self._session is not None:
+            await self._session.__aexit__(kind, error, traceback)
+
+    def _open(self, found: ReadableContainer) -> AsyncSession:
+        if self._session is None:
+            self._session = found[async_sessionmaker]()
+        return self._session
+
+
+_DISPATCHER: ConstructionWithContainer[EventDispatcher] = ConstructionWithContainer(
+    lambda found: OutboxEventDispatcher(found[AsyncSession])
+)
 
 
 def _wire(package: str, container: Container) -> None:

@@ -104,8 +104,11 @@ class SqlAlchemyUnitOfWork:
         """Roll back what was not committed, and say in the domain's words what the database refused."""
         session, self._session = self.session, None
         try:
-            # Shielded: a cancellation must not leave the connection to the garbage collector.
-            await asyncio.shield(asyncio.create_task(self._give_up(session)))
+            if session.in_transaction():
+                # Shielded: a cancellation must not leave the connection to the garbage collector.
+                await asyncio.shield(asyncio.create_task(self._give_up(session)))
+            else:
+                await session.close()  # there is nothing to undo, and no connection to give back
         except _DATABASE_ERRORS as failure:
             # The connection is lost, and with it the transaction. What went wrong first is what the caller awaits.
             if error is None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError, StatementError, UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import attributes, object_mapper, object_session
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from infrastructure.outbox.capture_state import forget_state_of, state_of
 from infrastructure.outbox.emitted import carriers_among, take_out
+from infrastructure.outbox.executing import execute
 from infrastructure.outbox.statements import insert_event, insert_events
 from infrastructure.outbox.wake_up import wake_relays
 from kernel.aggregate import AggregateRoot, stale
@@ -98,7 +99,7 @@ class Capture:
             statement, values = insert_events(self.schema), (*columns, headers)
         connection = _connection(session, aggregates)
         try:
-            _execute(connection, statement, values)
+            execute(connection, statement, values)
         except DBAPIError as error:
             _explain(error, connection)
             raise
@@ -115,22 +116,6 @@ class Capture:
                 aggregate._forget_events(up_to=flushed.version)
         if state.wrote_by is not None and self.channel is not None:
             wake_relays(state.wrote_by, self.channel)
-
-
-def _execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> None:
-    """Execute, without the context that SQLAlchemy makes for each statement, where nobody would see it."""
-    if connection._has_events or connection.engine._has_events or connection._echo:
-        connection.exec_driver_sql(statement, values)
-        return
-    cursor = connection.connection.cursor()
-    try:
-        connection._cursor_execute(cursor, statement, values)
-    except StatementError as error:
-        # Without a context SQLAlchemy wraps whatever there is, and shows the statement with its parameters.
-        if isinstance(error.orig, Exception) and not isinstance(error, DBAPIError):
-            raise error.orig from None
-        raise
-    cursor.close()
 
 
 def _explain(error: DBAPIError, connection: Connection) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from infrastructure.errors import InfrastructureError
+from infrastructure.outbox.executing import execute
 from infrastructure.outbox.sql import in_schema
 from infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
 
@@ -59,10 +60,11 @@ class HandlerRun:
             raise self._second_commit()
         # Sorted, so that old and new code take the two in one order.
         names = sorted({self.handler, self.former or self.handler})
-        answer = session.connection().exec_driver_sql(
-            in_schema(WRITE_RECEIPT, self.schema), (self.event_id, names, self.relay, self.epoch, None)
+        written = execute(
+            session.connection(),
+            in_schema(WRITE_RECEIPT, self.schema),
+            (self.event_id, names, self.relay, self.epoch, None),
         )
-        written = answer.scalar_one()
         if self.committed:
             raise self._second_commit()  # of two at once, this one has waited for the other
         if written == "duplicate":

@@ -48,6 +48,8 @@ class CapturedSession(Session):
             raise KernelError(
                 "a session with capture flushes as a whole, rows with their events; call flush()"
             )
+        if not self._flushing and self._is_clean():
+            return  # as SQLAlchemy would, and ask no listener: every query comes here first
         state = state_of(self)
         state.flushing = True
         try:

@@ -205,16 +205,13 @@ class Roster:
 
     def __init__(self, carried: Sequence[CarriedAny]) -> None:
         self.carried = {each.name: each for each in carried}
+        self.has_handlers = any(isinstance(each, Carried) for each in carried)
+        """Whether it carries any, and not publishers alone."""
         self.held: set[str] = set()
         """Publishers that are paused here: what waits for them is not claimed."""
         self.revision = -1
         self._subscriptions: tuple[Subscription, ...] = ()
         self._due: dict[tuple[str, int], Due] = {}
-
-    @property
-    def has_handlers(self) -> bool:
-        """Whether it carries any, and not publishers alone."""
-        return any(isinstance(each, Carried) for each in self.carried.values())
 
     def subscribe(self, subscriptions: Iterable[Subscription], revision: int) -> None:
         """Take note of what the database says."""

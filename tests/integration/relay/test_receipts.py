@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import event, insert, text
 
 from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit
 from infrastructure.relay import OutboxRelay
@@ -31,6 +31,24 @@ async def test_a_unit_of_work_leaves_a_receipt_with_its_effect(stage: Stage) -> 
     await stage.drain(handler("h", entering(stage)), handler("i", entering(stage)))
     assert await stage.journal() == ["a", "a"]
     assert await stage.receipts() == [("a", "h", "done"), ("a", "i", "done")]
+
+
+async def test_a_receipt_is_heard_of_by_who_listens_to_the_engine(stage: Stage) -> None:
+    """R6: what an application has hung on its engine sees it like any other statement, and it works as ever."""
+    heard: list[str] = []
+
+    def listen(_: object, __: object, statement: str, *___: object) -> None:
+        heard.append(statement)
+
+    event.listen(stage.engine.sync_engine, "after_cursor_execute", listen)
+    await stage.put("a")
+    for _ in range(2):
+        await stage.drain(handler("h", entering(stage)))
+        await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    event.remove(stage.engine.sync_engine, "after_cursor_execute", listen)
+    assert sum("INTO outbox_receipts" in statement for statement in heard) == 2
+    assert await stage.journal() == ["a"]
+    assert await stage.receipts() == [("a", "h", "done")]
 
 
 async def test_an_effect_happens_once_though_its_mark_was_lost(stage: Stage) -> None:
