@@ -122,15 +122,14 @@ class SqlAlchemyUnitOfWork:
         """Make everything since the last commit durable, events included, or raise and store nothing."""
         session, run = self.session, current_run()
         try:
-            if run is not None:
-                await session.run_sync(run.write_receipt)
-            await session.commit()
+            if run is None:
+                await session.commit()
+            else:
+                await run.commit(session)
         except Exception as error:
             await session.rollback()
             self._raise_explained(error, session)
             raise
-        if run is not None:
-            run.committed = True
 
     async def rollback(self) -> None:
         """Undo everything since the last commit."""

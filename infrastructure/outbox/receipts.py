@@ -15,6 +15,7 @@ from infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
 
 
@@ -46,14 +47,26 @@ class HandlerRun:
     former: str | None = None
     """The name that the handler was renamed from."""
     committed: bool = False
+    committing: bool = False
+    """Its receipt is written, and what came of the commit is not known here yet."""
     handled: bool = False
     """It met the receipt of an earlier run, whatever the handler made of that."""
     refused: bool = False
     """It was not let commit, since the lease was lost, whatever the handler made of that."""
     over: bool = False
 
-    def write_receipt(self, session: Session) -> None:
-        """Add the receipt to the transaction that is about to commit, or raise why it must not."""
+    async def commit(self, session: AsyncSession) -> None:
+        """Commit a session's transaction together with the receipt, or raise why it must not."""
+        await session.run_sync(self._write_receipt)
+        self.committing = True
+        try:
+            await session.commit()
+        except Exception:
+            self.committing = False
+            raise
+        self.committed = True
+
+    def _write_receipt(self, session: Session) -> None:
         if self.over:
             raise self._run_over("the relay has given this run up")
         if self.committed:
@@ -65,7 +78,7 @@ class HandlerRun:
             in_schema(WRITE_RECEIPT, self.schema),
             (self.event_id, names, self.relay, self.epoch, None),
         )
-        if self.committed:
+        if self.committed or (self.committing and written == "duplicate"):
             raise self._second_commit()  # of two at once, this one has waited for the other
         if written == "duplicate":
             self.handled = True

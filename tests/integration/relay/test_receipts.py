@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import event, insert, text
+from sqlalchemy.orm import Session
+from sqlalchemy.util import await_only
 
-from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit
+from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit, current_run
 from infrastructure.relay import OutboxRelay
 from infrastructure.relay.claiming import LeaseLost
 from tests.domain import Wallet, journal
@@ -145,6 +148,31 @@ async def test_of_two_commits_at_once_one_is_refused(stage: Stage) -> None:
     assert delivery["status"] == "done"
     error = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries")
     assert error.startswith("SecondCommit: ")
+
+
+async def test_of_two_commits_at_once_one_is_refused_though_it_hears_first(stage: Stage) -> None:
+    """R6: the server may answer the one that waited before the other has read that its commit is done."""
+    refused: list[BaseException] = []
+
+    async def act(event: Any) -> None:
+        run = current_run()
+        assert run is not None
+        async with stage.sessions() as session:
+            session.sync_session.commit = partial(commit_and_try, session.sync_session)  # type: ignore[method-assign]
+            await run.commit(session)
+
+    def commit_and_try(session: Session) -> None:
+        type(session).commit(session)
+        try:
+            await_only(stage.enter("other"))
+        except SecondCommit as error:
+            refused.append(error)
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert len(refused) == 1
+    assert await stage.journal() == []
+    assert await stage.events() == {"a": "delivered"}
 
 
 @pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError(), SystemExit(3)])
