@@ -18,6 +18,7 @@ from infrastructure.container import build_container
 from infrastructure.discovery import context_packages
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.relay.roster import check_buildable
+from infrastructure.relay.serving import CancelledByOthers
 from infrastructure.settings import Settings
 from infrastructure.telemetry import set_up_logs
 from kernel import check_upcasters, discover_handlers
@@ -100,6 +101,8 @@ class Consuming:
         except asyncio.CancelledError:
             if task.uncancel() > 0:
                 raise
+            if serving:
+                raise CancelledByOthers("the consumer") from None
             _log.info("stopped before it had begun")
         finally:
             await engine.dispose()
@@ -137,6 +140,7 @@ async def serve_until(
     if once:
         ends.append(asyncio.create_task(consumer.emptied(), name="outbox-consume-once"))
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    unasked = relaying.done() or taking.done()
     consumer.stop()
     await asyncio.wait([taking])
     relay.stop()
@@ -147,6 +151,8 @@ async def serve_until(
     for each in ends:
         if not each.cancelled():
             each.result()
+    if unasked:
+        raise CancelledByOthers("the consumer")
     if once and not stopping.is_set():
         await relay.run_until_idle()
 

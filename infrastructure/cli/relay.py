@@ -18,6 +18,7 @@ from infrastructure.database.engine import create_engine, parse_url
 from infrastructure.discovery import context_packages
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.relay.roster import check_buildable
+from infrastructure.relay.serving import CancelledByOthers
 from infrastructure.settings import Settings
 from infrastructure.telemetry import set_up_logs
 from kernel import check_upcasters, discover_handlers
@@ -60,8 +61,11 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs is a task's
     serving: OutboxRelay | None = None
+    told = False
 
     def stop() -> None:
+        nonlocal told
+        told = True
         if serving is None:
             task.cancel()
         else:
@@ -85,6 +89,8 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
             freeze_what_stays()
             _log.info("relay starts", extra=_about(relay_settings))
             await relay.run()
+            if not told:
+                raise CancelledByOthers("the relay")
             _log.info("relay has stopped")
     except asyncio.CancelledError:
         if task.uncancel() > 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from infrastructure.connections import TROUBLE
+from infrastructure.errors import InfrastructureError
 from infrastructure.relay.claiming import LeaseLost
 from kernel.retry import EXPONENTIAL
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.relay")
 
 ANSWER_SECONDS_MAX = 1.0
+
+
+class CancelledByOthers(InfrastructureError):
+    """Code of the same process, a handler's maybe, has cancelled what the relay is made of."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was cancelled by other code of this process, so the relay ends, and its supervisor is to start it "
+            "again: look for a handler that cancels tasks which are not its own"
+        )
 
 
 @attrs.define(eq=False)
@@ -45,7 +56,7 @@ class Serving:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                task.result()
+                _result_of(task)
         finally:
             self.stopping.set()
             try:
@@ -98,3 +109,10 @@ class Serving:
                 delay = EXPONENTIAL.delay_after(min(failures, 3)) or 0
                 _log.warning("%s; the relay tries again", error, extra={"delay_seconds": delay})
                 await asyncio.sleep(delay)
+
+
+def _result_of(task: asyncio.Task[object]) -> None:
+    # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
+    if task.cancelled():
+        raise CancelledByOthers(f"the relay's task {task.get_name()}")
+    task.result()

@@ -173,6 +173,22 @@ def test_a_second_signal_ends_it_at_once(shop: Shop, number: signal.Signals, cod
     assert shop.ask("SELECT status FROM outbox_events") in ("leased", "open")
 
 
+def test_a_handler_that_cancels_everything_ends_it_with_an_error_so_that_it_is_started_again(
+    shop: Shop,
+) -> None:
+    all_of_it = "for task in asyncio.all_tasks(): task.cancel()"
+    shop.write("handlers.py", HANDLERS.replace("await asyncio.Event().wait()", all_of_it))
+    with shop.start("--json") as relay:
+        relay.wait_for("relay starts")
+        shop.emit("slow")
+        relay.wait_for("packing")
+        assert relay.process.stderr is not None
+        *_, last = relay.process.stderr
+        assert "was cancelled by other code of this process" in json.loads(last)["error"]
+        assert relay.code() == 1
+    assert shop.ask("SELECT count(*) FROM outbox_relays") == 0
+
+
 def test_what_does_not_end_in_time_is_given_back(shop: Shop) -> None:
     with shop.start(OUTBOX_GRACE_SECONDS="0") as relay:
         relay.wait_for("relay starts")

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from sqlalchemy.engine import make_url
 
 import contexts.accounts.handlers  # noqa: F401 - registers them
 from infrastructure.operations.desk import SESSION, Desk
@@ -36,6 +37,10 @@ def only_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
 async def work(outbox: Any) -> dict[str, Check]:
     found = await examine_work(outbox.desk, await overview(outbox.desk))
     return {each.check: each for each in [*found, *await examine_tables(outbox.desk)]}
+
+
+def with_query(url: str, **query: str) -> str:
+    return make_url(url).update_query_dict(query).render_as_string(hide_password=False)
 
 
 async def examined(
@@ -107,13 +112,13 @@ async def test_the_server_is_reached_heard_and_dated(outbox: Any) -> None:
     assert "accounts.LogAccountCreated" in found["handlers"].detail
 
 
-@pytest.mark.parametrize(("query", "pooler"), [("", "warn"), ("?pgbouncer=true", "ok")])
+@pytest.mark.parametrize(("query", "pooler"), [({}, "warn"), ({"pgbouncer": "true"}, "ok")])
 async def test_an_old_server_a_standby_and_a_pooler_are_told(
-    outbox: Any, monkeypatch: pytest.MonkeyPatch, query: str, pooler: str
+    outbox: Any, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], pooler: str
 ) -> None:
     answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby"
     monkeypatch.setattr("infrastructure.operations.health.SERVER", answer)
-    found = await examined(f"{outbox.url}{query}")
+    found = await examined(with_query(outbox.url, **query))
     assert (found["server"].state, found["server"].remedy) == (
         "fail",
         "upgrade it: the oldest supported is 15",
@@ -166,7 +171,7 @@ async def test_a_listener_that_cannot_connect_is_told_by_its_own_setting(
 
 
 async def test_what_cannot_be_read_is_a_finding_and_the_others_are_still_made(outbox: Any) -> None:
-    found = await examined(f"{outbox.url}?role=pg_monitor")
+    found = await examined(with_query(outbox.url, role="pg_monitor"))
     assert (found["work"].state, found["work"].remedy) == ("fail", "grant it, or connect as the owner")
     assert found["bloat"].state == "ok"
 

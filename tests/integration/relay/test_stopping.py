@@ -15,6 +15,7 @@ from infrastructure.outbox.sql import in_schema
 from infrastructure.outbox.sql.claims import CLAIM_EVENTS
 from infrastructure.relay import crew
 from infrastructure.relay.line import Line
+from infrastructure.relay.serving import CancelledByOthers
 from infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
@@ -44,6 +45,22 @@ async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
     go.set()
     await task
     assert await stage.events() == {"a": "delivered"}
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+@pytest.mark.parametrize("name", ["outbox-claim_or_wait", "outbox-write", "outbox-listener", "outbox-stop"])
+async def test_a_relay_whose_task_is_cancelled_by_a_handler_ends_with_a_sentence(
+    stage: Stage, name: str
+) -> None:
+    """R11: or its supervisor would take that for an end which was asked for."""
+
+    async def act(event: Any) -> None:
+        [task] = [each for each in asyncio.all_tasks() if each.get_name() == name]
+        task.cancel()
+
+    await stage.put("a")
+    with pytest.raises(CancelledByOthers, match=f"{name} was cancelled by other code of this process"):
+        await stage.relay(handler("h", act), at=None).run()
     assert await stage.witness.fetchval(RELAYS) == 0
 
 

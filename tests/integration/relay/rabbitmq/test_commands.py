@@ -17,6 +17,7 @@ import pytest
 from aio_pika import DeliveryMode, Message, connect
 from aio_pika.abc import AbstractChannel
 
+from contexts.messaging.handlers import LogGroupMessage
 from infrastructure.cli import main
 from tests import servers
 from tests.brokers import Broker
@@ -339,6 +340,29 @@ def test_a_queue_for_which_there_is_no_handler_is_stored_and_told(
     code, _, err = typed("consume", "messaging_audit", "--once")
     assert (code, len(logged(err, "no handler is for queue 'messaging_audit'"))) == (0, 1)
     assert servers.run(rows(database, "SELECT status FROM outbox_events")) == [("delivered",)]
+
+
+@pytest.mark.parametrize("victim", [None, "outbox-relay", "outbox-consumer"])
+def test_a_consumer_whose_tasks_a_handler_cancels_ends_with_an_error_so_that_it_is_started_again(
+    typed: Typed,
+    environment: pytest.MonkeyPatch,
+    at_broker: Callable[[Callable[[AbstractChannel], Any]], None],
+    victim: str | None,
+) -> None:
+    """R11, T3: all of them, or one that it is made of."""
+
+    async def cancel(_self: LogGroupMessage, _event: Any) -> None:
+        for task in asyncio.all_tasks():
+            if victim in (None, task.get_name()):
+                task.cancel()
+
+    environment.setattr(LogGroupMessage, "handle", cancel)
+    typed("topology", "--apply")
+    body = {**EVENT, "event_type": "group_message.queued", "status": "queued", "previous_status": "draft"}
+    at_broker(sending(json.dumps(body).encode(), to=QUEUE))
+    code, _, err = typed("consume", QUEUE)
+    assert code == 1
+    assert "error: the consumer was cancelled by other code of this process" in err.splitlines()[-1]
 
 
 def test_the_dead_letters_are_not_consumed(typed: Typed) -> None:
