@@ -4,6 +4,9 @@
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Where it is set, each of the hundreds of processes of a test run would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test faults check format bench lock raise-floor clean
 
