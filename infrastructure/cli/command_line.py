@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
+from infrastructure.cli import leaving
 from infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in words
     try:
-        sys.exit(_run(words))
+        leaving.end(_run(words))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -124,6 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from kernel.errors import KernelError
 
         if not isinstance(error, KernelError):
+            leaving.end_with_traceback(error)
             raise
         _fail(str(error), type(error).__name__, as_json=as_json)
 
@@ -145,7 +147,7 @@ def _give_up_output(error: OSError, *, as_json: bool) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
         # Whoever read it has left, as `head` does, and wants to hear nothing.
-        sys.exit(EXIT_FAILED)
+        leaving.end(EXIT_FAILED)
     sentence = f"what this prints cannot be written ({error.strerror}): make room, or send it elsewhere"
     _fail(sentence, "OutputRefused", as_json=as_json)
 
@@ -161,4 +163,4 @@ def _fail(sentence: str, kind: str, *, as_json: bool, code: int = EXIT_FAILED) -
     """Say it on stderr, where it mixes with no output that a program reads."""
     line = json.dumps({"error": sentence, "kind": kind}) if as_json else f"error: {printable(sentence)}"
     click.echo(line, err=True)
-    sys.exit(code)
+    leaving.end(code)

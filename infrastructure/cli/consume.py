@@ -139,15 +139,17 @@ async def serve_until(
     ends = [relaying, taking, asyncio.create_task(_told(stopping), name="outbox-consume-stop")]
     if once:
         ends.append(asyncio.create_task(consumer.emptied(), name="outbox-consume-once"))
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    unasked = relaying.done() or taking.done()
-    consumer.stop()
-    await asyncio.wait([taking])
-    relay.stop()
-    await asyncio.wait([relaying])
-    for each in ends:
-        each.cancel()
-    await asyncio.wait(ends)
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        unasked = relaying.done() or taking.done()
+        consumer.stop()
+        await asyncio.wait([taking])
+        relay.stop()
+        await asyncio.wait([relaying])
+    finally:
+        for each in ends:
+            each.cancel()
+        await asyncio.wait(ends)
     for each in ends:
         if not each.cancelled():
             each.result()

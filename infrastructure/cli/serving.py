@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from infrastructure.cli import leaving
 from infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
@@ -47,26 +46,33 @@ _PASSING = (DatabaseUnreachable, DatabaseMissing, ServerFull, SchemaNotMigrated)
 def run_loop(work: Coroutine[Any, Any, R]) -> R:
     """Run it on uvloop where that is installed."""
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
-        runner.get_loop().set_default_executor(threads)
-        result = runner.run(work)
-        # A runner waits without end for tasks that ignore their cancellation, and for threads: handlers leave both.
+    runner = asyncio.Runner(loop_factory=factory)
+    threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+    runner.get_loop().set_default_executor(threads)
+    try:
+        return runner.run(work)
+    finally:
+        # A runner's close waits without end for tasks that ignore their cancellation, for threads, and on uvloop for
+        # what a task has begun that another's cancellation began: handlers and drivers leave all three.
         if left := runner.run(_left_over(threads)):
-            _log.warning("ended without waiting for what handlers have left behind: %s", ", ".join(left))
-            _leave(0)
-        return result
+            leaving.note(left)
+        else:
+            runner.close()
 
 
 async def _left_over(threads: ThreadPoolExecutor) -> list[str]:
-    """Cancel what still runs, and name what has not ended in time."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        _, tasks = await asyncio.wait(tasks, timeout=LEFT_OVER_SECONDS)
+    """Cancel what still runs and what that begins, and name what has not ended in time."""
+    until = time.monotonic() + LEFT_OVER_SECONDS
+    while (tasks := _other_tasks()) and (rest := until - time.monotonic()) > 0:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=rest)
     threads.shutdown(wait=False, cancel_futures=True)
     return [*(task.get_name() for task in tasks), *_threads_left()]
+
+
+def _other_tasks() -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
 
 
 def _threads_left() -> list[str]:
@@ -124,7 +130,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal told
         if told:
             _log.warning("stopped at once: what is in hand is left for others to take over")
-            _leave(EXIT_SIGNALLED + number)
+            leaving.leave(EXIT_SIGNALLED + number)
         told = True
         _log.info("stopping: a second signal stops at once", extra={"signal": signal.Signals(number).name})
         stop()
@@ -137,10 +143,3 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
-
-
-def _leave(code: int) -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

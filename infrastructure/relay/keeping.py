@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from infrastructure.relay.line import Line
@@ -56,6 +57,8 @@ class LeaseKeeper:
         self._moved_at = self._looked_at = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outbox-lease-keeper", daemon=True)
+        self._ended = asyncio.Event()
+        self._halt: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Begin to renew, and to watch the loop."""
@@ -65,7 +68,9 @@ class LeaseKeeper:
     async def stop(self) -> None:
         """Renew no more."""
         self._stop.set()
-        await asyncio.to_thread(self._thread.join)
+        self._halt()
+        # Not by a join in the loop's executor: handlers may have filled that with calls that do not end.
+        await self._ended.wait()
 
     def _beat(self) -> None:
         # No task: whoever cancels all tasks, as some do at the end, must not make the loop look dead.
@@ -74,15 +79,22 @@ class LeaseKeeper:
             self._loop.call_later(_STEP_SECONDS_MAX / 5, self._beat)
 
     def _run(self) -> None:
-        asyncio.run(self._keep())
+        try:
+            asyncio.run(self._keep())
+        finally:
+            _tell(self._loop, self._ended.set)
 
     async def _keep(self) -> None:
         every = self._lease_seconds / RENEWALS_PER_LEASE
         line = Line(self._engine, deadline_seconds=max(every, 1.0))
         due = time.monotonic() + every
+        halted = asyncio.Event()
+        self._halt = partial(_tell, asyncio.get_running_loop(), halted.set)
         try:
             while not self._is_over():
-                await asyncio.sleep(min(_STEP_SECONDS_MAX, every / 2))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(_STEP_SECONDS_MAX, every / 2)):
+                        await halted.wait()
                 if self._is_over():
                     break
                 self._check_standstill()
@@ -100,8 +112,7 @@ class LeaseKeeper:
             _log.warning("the lease could not be renewed: %s", error)
             return
         if not held and lease == self._lease() and not self._is_over():
-            with suppress(RuntimeError):  # the loop has ended this moment
-                self._loop.call_soon_threadsafe(self._on_lost)
+            _tell(self._loop, self._on_lost)
 
     def _is_over(self) -> bool:
         # A loop that was closed over a relay that still served has not come to a standstill: it has ended.
@@ -126,3 +137,9 @@ class LeaseKeeper:
         )
         logging.shutdown()
         os._exit(EXIT_STANDSTILL)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    """Call it in the loop of another thread, if that has not ended this moment."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(what)

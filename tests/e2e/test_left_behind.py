@@ -8,7 +8,8 @@ from tests.commands import outbox
 
 LEAVING = """
 import asyncio, threading
-from infrastructure.cli import serving
+from infrastructure.cli import command_line, serving
+from kernel import KernelError
 
 never = asyncio.Event()
 
@@ -19,7 +20,22 @@ async def stubborn():
         except asyncio.CancelledError:
             pass
 
+async def testator():
+    try:
+        await never.wait()
+    finally:
+        asyncio.create_task(heir())
+
+async def heir():
+    try:
+        await never.wait()
+    finally:
+        print("the heir has ended")
+
 async def work():
+    if "heir" in {kinds!r}:
+        asyncio.create_task(testator())
+        await asyncio.sleep(0)
     if "task" in {kinds!r}:
         asyncio.create_task(stubborn(), name="stubborn")
         await asyncio.sleep(0)
@@ -28,11 +44,21 @@ async def work():
     if "tidy" in {kinds!r}:
         asyncio.create_task(never.wait())
         await asyncio.get_running_loop().run_in_executor(None, int)
+    if "broken" in {kinds!r}:
+        raise KernelError("the database is gone")
+    if "defect" in {kinds!r}:
+        raise ZeroDivisionError("by nought")
 
+@command_line.outbox.command("work")
+def command():
+    serving.run_loop(work())
+    print("done")
+
+command_line.LazyGroup.get_command = lambda *_: command
 serving.LEFT_OVER_SECONDS = 0.1
-serving.run_loop(work())
-print("ended by itself")
+command_line.main(["work"])
 """
+BEHIND = "ended without waiting for what handlers have left behind: "
 
 
 @pytest.mark.parametrize(
@@ -41,10 +67,30 @@ print("ended by itself")
 )
 def test_what_does_not_end_is_named_and_not_waited_for(kinds: str, names: str) -> None:
     done = outbox("-c", LEAVING.format(kinds=kinds))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"ended without waiting for what handlers have left behind: {names}\n"
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr == f"{BEHIND}{names}\n"
 
 
 def test_what_can_be_ended_is_ended_without_a_word() -> None:
     done = outbox("-c", LEAVING.format(kinds="tidy"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ended by itself\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_what_a_task_begins_at_its_end_is_ended_too() -> None:
+    """A driver that is cancelled in a call opens a connection to have the server cancel it, too."""
+    done = outbox("-c", LEAVING.format(kinds="heir, broken"))
+    assert (done.returncode, done.stdout) == (1, "the heir has ended\n")
+    assert done.stderr == "error: the database is gone\n"
+
+
+def test_an_error_is_told_and_ends_the_process_in_spite_of_what_was_left_behind() -> None:
+    done = outbox("-c", LEAVING.format(kinds="task, thread, broken"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{BEHIND}stubborn, outbox-thread_0\nerror: the database is gone\n"
+
+
+def test_a_defect_ends_the_process_in_spite_of_what_was_left_behind() -> None:
+    done = outbox("-c", LEAVING.format(kinds="thread, defect"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{BEHIND}outbox-thread_0\nTraceback")
+    assert done.stderr.endswith("ZeroDivisionError: by nought\n")

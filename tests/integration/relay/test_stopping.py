@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -61,6 +63,31 @@ async def test_a_relay_whose_task_is_cancelled_by_a_handler_ends_with_a_sentence
     await stage.put("a")
     with pytest.raises(CancelledByOthers, match=f"{name} was cancelled by other code of this process"):
         await stage.relay(handler("h", act), at=None).run()
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_threads_that_handlers_have_filled_with_endless_calls_hold_up_no_stop(stage: Stage) -> None:
+    """R11: the lease's keeper is not joined in line behind them."""
+    released, begun = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+    calls: list[asyncio.Future[bool]] = []
+
+    async def act(event: Any) -> None:
+        calls.append(loop.run_in_executor(None, released.wait))
+        begun.set()
+
+    await stage.put("a")
+    relay = stage.relay(handler("h", act), at=None)
+    task = asyncio.create_task(relay.run())
+    await begun.wait()
+    relay.stop()
+    try:
+        await asyncio.wait([task], timeout=LONG)
+        assert task.done()
+    finally:
+        released.set()
+        await asyncio.gather(*calls)
     assert await stage.witness.fetchval(RELAYS) == 0
 
 
