@@ -35,15 +35,26 @@ class InProcessEventDispatcher:
 
     async def dispatch(self, events: Iterable[DomainEvent]) -> None:
         """Run the handlers of all events and return when the last has ended; none without handlers is missed."""
+        given_up = asyncio.Event()
         runs = [
-            self._run(registration, event)
+            asyncio.create_task(self._run(registration, event, given_up))
             for event in events
             for registration in get_handlers_for(type(event))
             if registration.queue is None
         ]
-        await asyncio.gather(*runs)
+        try:
+            if runs:
+                await asyncio.wait(runs)
+        except asyncio.CancelledError:
+            given_up.set()
+            for run in runs:
+                run.cancel()
+            await asyncio.wait(runs)
+            raise
 
-    async def _run(self, registration: HandlerRegistration, event: DomainEvent) -> None:
+    async def _run(
+        self, registration: HandlerRegistration, event: DomainEvent, given_up: asyncio.Event
+    ) -> None:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
         handler: Any = registration.handler
@@ -51,12 +62,10 @@ class InProcessEventDispatcher:
             with running(None), handling(delivery):
                 async with asyncio.timeout(registration.timeout_seconds), scope(self._container) as inner:
                     await inner[handler].handle(event)
-        except (
-            BaseException
-        ):  # a handler may raise anything; the one place that only logs: these events may be lost
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # whoever dispatches is cancelled
+        except BaseException:  # noqa: BLE001 - a handler may raise anything
+            if given_up.is_set():
+                return  # whoever dispatches is cancelled, which is no failure of the handler's
+            # The one place that only logs: these events may be lost.
             self.failed += 1
             _log.exception(
                 "handler failed; this dispatcher does not retry",

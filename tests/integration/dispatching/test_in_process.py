@@ -127,6 +127,36 @@ async def test_whatever_a_handler_raises_harms_no_other(
         assert (dispatcher.handled, dispatcher.failed, len(heard)) == (1, 1, 1)
 
 
+async def test_a_handler_that_cancels_itself_harms_no_other() -> None:
+    """K6."""
+    with isolated_definitions():
+        cancelled, heard = asyncio.Event(), []
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        @handles(Rang, name="cancels_itself")
+        class CancelsItself:
+            async def handle(self, event: Rang) -> None:
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                cancelled.set()
+                await asyncio.Event().wait()
+
+        @handles(Rang, name="works")
+        class Works:
+            async def handle(self, event: Rang) -> None:
+                await cancelled.wait()
+                await asyncio.sleep(0)
+                heard.append(event)
+
+        dispatcher = InProcessEventDispatcher(Container())
+        await dispatcher.dispatch([Rang()])
+        assert (dispatcher.handled, dispatcher.failed, len(heard)) == (1, 1, 1)
+
+
 async def test_who_cancels_the_dispatch_cancels_its_handlers() -> None:
     """K6: that is no failure of theirs."""
     with isolated_definitions():
