@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection
-    from sqlalchemy.orm import Session, UOWTransaction
+    from sqlalchemy.orm import Mapper, Session, UOWTransaction
 
 
 # Made once: json.dumps makes a new one per call when it is told anything.
@@ -82,8 +82,14 @@ class Capture:
 
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
-        if events := state_of(session).late:
+        if not (events := state_of(session).late):
+            return
+        # A session that sends what it writes to one engine and what it reads to others knows a flush by this.
+        session._flushing = True
+        try:
             self._write(session, events, [])
+        finally:
+            session._flushing = False
 
     def _write(
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[AggregateRoot]
@@ -132,14 +138,14 @@ def _explain(error: DBAPIError, connection: Connection) -> None:
 
 def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Connection:
     """Return the connection on which these aggregates' rows are written."""
-    classes = {type(aggregate) for aggregate in aggregates}
-    if len(classes) > 1 and len({id(session.get_bind(cls)) for cls in classes}) > 1:
+    mappers = [_mapper_of(one) for one in {type(each): each for each in aggregates}.values()]
+    if len(mappers) > 1 and len({id(session.get_bind(mapper)) for mapper in mappers}) > 1:
         raise KernelError(
             "one flush holds aggregates of several databases, so their rows and events cannot share a transaction; "
             "use one session per database"
         )
     try:
-        connection = session.connection(bind_arguments={"mapper": next(iter(classes))} if classes else None)
+        connection = session.connection(bind_arguments={"mapper": mappers[0]} if mappers else None)
     except UnboundExecutionError as error:
         raise KernelError(
             "this session has `binds` and no default, so an emitted event has no database to go to; "
@@ -151,6 +157,11 @@ def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Conn
             "create its engine from a postgresql+asyncpg:// URL"
         )
     return connection
+
+
+def _mapper_of(aggregate: AggregateRoot) -> Mapper[Any]:
+    """Return what the flush itself gives to `get_bind` for this aggregate's row."""
+    return object_mapper(aggregate).base_mapper
 
 
 def after_transaction_end(session: Session, transaction: Any) -> None:
@@ -195,7 +206,8 @@ def _check_row(session: Session, aggregate: AggregateRoot, version: int) -> None
     if aggregate in session.deleted:
         return
     column = object_mapper(aggregate).columns["version"]
-    if session.connection().scalar(select(column).where(*key_of(aggregate))) != version:
+    connection = session.connection(bind_arguments={"mapper": _mapper_of(aggregate)})
+    if connection.scalar(select(column).where(*key_of(aggregate))) != version:
         raise recorded_too_late(aggregate)
 
 

@@ -16,7 +16,7 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     It does without the context that SQLAlchemy makes for each statement, which is a fiftieth of a commit, unless
     somebody would see it.
     """
-    if connection._has_events or connection.engine._has_events or connection._echo:
+    if _is_watched(connection) or not connection.in_transaction():
         result = connection.exec_driver_sql(statement, values)
         return result.scalar() if result.returns_rows else None
     cursor = connection.connection.cursor()
@@ -30,3 +30,12 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     row = cursor.fetchone() if cursor.description else None
     cursor.close()
     return row[0] if row else None
+
+
+def _is_watched(connection: Connection) -> bool:
+    return (
+        connection._has_events
+        or connection.engine._has_events
+        or connection.dialect._has_events
+        or connection._echo
+    )
