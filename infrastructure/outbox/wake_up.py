@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import logging
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import attrs
 from sqlalchemy import event
@@ -69,6 +69,11 @@ class Bell:
                     await self._tell()
                     await asyncio.sleep(BURST_SECONDS)
                 await self._close()
+        except GeneratorExit:
+            # Its loop was closed over it, so there is nobody left to tell by, and no connection to close.
+            self._connection = None
+            self._rung.clear()
+            raise
         finally:
             await self._say_farewell()
 
@@ -123,7 +128,9 @@ class Bell:
                 self._hang_up()
 
 
-_bells: WeakKeyDictionary[Engine, WeakKeyDictionary[asyncio.AbstractEventLoop, Bell]] = WeakKeyDictionary()
+# By the ids of an engine and a loop, which are theirs alone while a bell holds both. Nothing holds a bell but its task:
+# once that has hung up, engine and loop are free to go.
+_bells: WeakValueDictionary[tuple[int, int], Bell] = WeakValueDictionary()
 
 
 def wake_relays(engine: Engine, channel: str) -> None:
@@ -132,25 +139,35 @@ def wake_relays(engine: Engine, channel: str) -> None:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return
-    bells = _bells.get(engine)
-    if bells is None:
-        bells = _bells[engine] = WeakKeyDictionary()
-        _on_dispose(engine)
-    bell = bells.get(loop)
+    engine = _root_of(engine)
+    key = (id(engine), id(loop))
+    bell = _bells.get(key)
     if bell is None:
-        bell = bells[loop] = Bell(engine, channel)
+        bell = _bells[key] = Bell(engine, channel)
+        _on_dispose(engine)
     bell.ring()
+
+
+def _root_of(engine: Engine) -> Engine:
+    """Return the engine whose pool it is: `execution_options` makes another one at each call."""
+    while (root := getattr(engine, "_proxied", None)) is not None:
+        engine = root
+    return engine
 
 
 def _on_dispose(engine: Engine) -> None:
     """Have the bells silenced with the engine, and nothing else of it slowed."""
     # Any listener of an engine makes SQLAlchemy ask at each statement who listens, which is a thirtieth of a commit.
-    # This one is called without being asked for.
-    heard = engine._has_events
+    # This one is called without being asked for; what the engine's class says of all engines has to show through.
+    heard = vars(engine).get("_has_events", False)
     event.listen(engine, "engine_disposed", _silence)
-    engine._has_events = heard
+    if not heard:
+        del engine._has_events
 
 
 def _silence(engine: Engine) -> None:
-    for bell in _bells.get(engine, {}).values():
-        bell.silence()
+    root = _root_of(engine)
+    for known in _bells.valuerefs():
+        bell = known()
+        if bell is not None and bell.engine is root:
+            bell.silence()

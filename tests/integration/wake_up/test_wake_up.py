@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import asyncpg
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.pool import NullPool
 
@@ -23,6 +25,7 @@ from infrastructure.outbox.wake_up import wake_relays
 from infrastructure.relay.line import Line
 from infrastructure.relay.listening import Listener
 from infrastructure.settings import Settings
+from tests import servers
 from tests.commands import ROOT, environment_with
 from tests.pooler import pooler_before
 from tests.waiting import until
@@ -259,6 +262,103 @@ async def test_telling_the_relays_slows_no_statement_of_the_engine(engine: Async
     await ear.next()
     assert not engine.sync_engine._has_events  # noqa: SLF001 - what SQLAlchemy itself looks at
     assert not engine.dialect._has_events  # noqa: SLF001 - as above
+
+
+async def test_whoever_listens_to_all_engines_afterwards_hears_of_this_one_too(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: tracing may be set up after the first commit."""
+    heard: list[str] = []
+
+    def listen(_: object, __: object, statement: str, *___: object) -> None:
+        heard.append(statement)
+
+    await commit_one(session_factory(engine))
+    await ear.next()
+    monkeypatch.setattr(Engine, "_has_events", False)  # which nothing takes back when a listener goes
+    event.listen(Engine, "before_cursor_execute", listen)
+    await commit_one(session_factory(engine))
+    event.remove(Engine, "before_cursor_execute", listen)
+    assert any("INSERT INTO outbox_events" in statement for statement in heard)
+
+
+async def test_whoever_listens_to_the_engine_already_is_heard_as_before(
+    engine: AsyncEngine, ear: Ear
+) -> None:
+    heard: list[str] = []
+
+    def listen(_: object, __: object, statement: str, *___: object) -> None:
+        heard.append(statement)
+
+    event.listen(engine.sync_engine, "before_cursor_execute", listen)
+    for _ in range(2):
+        await commit_one(session_factory(engine))
+        await ear.next()
+    assert sum("INSERT INTO outbox_events" in statement for statement in heard) == 2
+
+
+async def test_engines_made_of_one_with_other_options_share_its_bell(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: one for each tenant, say; they have one pool, and end with it."""
+    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 3_600.0)
+    for tenant in ("ada", "eve"):
+        of_tenant = engine.execution_options(tenant=tenant).execution_options(logging_token=tenant)
+        await commit_one(session_factory(of_tenant))
+        await ear.next()
+    [task] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-wake-up"]
+    await engine.dispose()
+    async with asyncio.timeout(10):
+        await asyncio.wait([task])
+
+
+async def test_the_end_of_one_engine_is_not_that_of_anothers_bell(
+    engine: AsyncEngine, ear: Ear, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10."""
+    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 3_600.0)
+    other = create_engine(empty_postgres_url)
+    for each in (engine, other):
+        wake_relays(each.sync_engine, CHANNEL)
+        await ear.next()
+    tasks = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-wake-up"]
+    await other.dispose()
+    ended, ringing = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert (len(ended), len(ringing)) == (1, 1)
+
+
+def test_a_bell_that_has_hung_up_holds_neither_its_engine_nor_its_loop(empty_postgres_url: str) -> None:
+    """R10: a process may make many of both, as a suite of tests does."""
+
+    async def program() -> list[weakref.ref[object]]:
+        engine = create_engine(empty_postgres_url)
+        wake_relays(engine.sync_engine, CHANNEL)
+        await engine.dispose()
+        return [weakref.ref(engine.sync_engine), weakref.ref(asyncio.get_running_loop())]
+
+    held = servers.run(program())
+    gc.collect()
+    assert [each() for each in held] == [None, None]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the connection, which nobody can close any more
+def test_a_loop_that_is_closed_over_a_bell_is_free_to_go(empty_postgres_url: str) -> None:
+    """R10: as by a program that runs its own loop and cancels nothing."""
+
+    async def program() -> weakref.ref[object]:
+        ear, connection = Ear(), await asyncpg.connect(empty_postgres_url)
+        await connection.add_listener(CHANNEL, ear.hear)
+        engine = create_engine(empty_postgres_url)
+        wake_relays(engine.sync_engine, CHANNEL)
+        await ear.next()
+        await connection.close()
+        return weakref.ref(engine.sync_engine)
+
+    loop = asyncio.new_event_loop()
+    held = loop.run_until_complete(program())
+    loop.close()
+    gc.collect()
+    assert held() is None
 
 
 # --- the relay's ear --------------------------------------------------------------------------------------
