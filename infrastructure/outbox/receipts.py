@@ -78,8 +78,12 @@ class HandlerRun:
             in_schema(WRITE_RECEIPT, self.schema),
             (self.event_id, names, self.relay, self.epoch, None),
         )
-        if self.committed or (self.committing and written == "duplicate"):
-            raise self._second_commit()  # of two at once, this one has waited for the other
+        if self.committing and written == "duplicate":
+            # Only what is durable stands in the way: of two at once this one has waited for the other, or the answer
+            # to an earlier one was lost.
+            self.committed = True
+        if self.committed:
+            raise self._second_commit()
         if written == "duplicate":
             self.handled = True
             raise AlreadyHandled(f"handler {self.handler!r} has handled event {self.event_id} already")

@@ -175,6 +175,31 @@ async def test_of_two_commits_at_once_one_is_refused_though_it_hears_first(stage
     assert await stage.events() == {"a": "delivered"}
 
 
+async def test_a_commit_whose_answer_was_lost_counts_though_the_handler_tries_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R6: its effect has committed, so it is no failure that could make the event dead."""
+
+    async def act(event: Any) -> None:
+        with suppress(asyncio.CancelledError):
+            async with stage.uow() as uow:
+                session = uow.session.sync_session
+                session.commit = partial(commit_unheard, session)  # type: ignore[method-assign]
+                await uow.session.execute(insert(journal).values(line=event.what))
+                await uow.commit()
+        await stage.enter(event.what)
+
+    def commit_unheard(session: Session) -> None:
+        type(session).commit(session)
+        raise asyncio.CancelledError
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert await stage.journal() == ["a"]
+    assert await stage.events() == {"a": "delivered"}
+    assert "failed after its effect had committed" in caplog.text
+
+
 @pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError(), SystemExit(3)])
 async def test_an_error_after_the_commit_is_kept_and_counts_as_success(
     stage: Stage, error: BaseException, caplog: pytest.LogCaptureFixture
