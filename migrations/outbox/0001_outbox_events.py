@@ -6,7 +6,7 @@ schema; the migrator points the search path at the one of OUTBOX_SCHEMA.
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import DOMAIN, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "outbox_0001"
 down_revision = None
@@ -18,12 +18,6 @@ MOMENT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
-    op.execute("""
-        CREATE DOMAIN outbox_event_status AS text
-            CONSTRAINT outbox_events_status_check
-            CHECK (VALUE IN ('pending', 'leased', 'open', 'delivered', 'dead'))
-    """)
-    op.execute("COMMENT ON DOMAIN outbox_event_status IS 'How far an event is delivered.'")
     op.create_table(
         "outbox_events",
         sa.Column("position", sa.BigInteger, sa.Identity(always=True), comment="order of insertion"),
@@ -61,7 +55,7 @@ def upgrade() -> None:
         ),
         sa.Column(
             "status",
-            DOMAIN("outbox_event_status", sa.Text, create_type=False),
+            sa.Text,
             nullable=False,
             server_default=sa.text("'pending'"),
             comment="pending, leased, open (some handler unsettled), delivered or dead",
@@ -89,6 +83,9 @@ def upgrade() -> None:
         sa.UniqueConstraint(
             "aggregate_type", "aggregate_id", "aggregate_version", name="outbox_events_aggregate_stream_key"
         ),
+        sa.CheckConstraint(
+            "status IN ('pending', 'leased', 'open', 'delivered', 'dead')", name="outbox_events_status_check"
+        ),
         comment="Domain events, written in the transaction of their change; the relay delivers them.",
     )
     op.create_index(
@@ -111,4 +108,3 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW outbox")
     op.drop_table("outbox_events")
-    op.execute("DROP DOMAIN outbox_event_status")

@@ -50,7 +50,13 @@ SECOND = Step(
     "The relays' tables: deliveries, receipts, subscriptions, and the lease of each live relay.",
 )
 THIRD = Step("outbox", "outbox_0003", "Which publishers a relay has paused, told in the row of its lease.")
-ALL, ALL_BACK = [FIRST, SECOND, THIRD], [THIRD, SECOND, FIRST]
+FOURTH = Step(
+    "outbox",
+    "outbox_0004",
+    "The status of an event as a type of its own, whose words no INSERT has to plan a check of.",
+)
+ALL = [FIRST, SECOND, THIRD, FOURTH]
+ALL_BACK = ALL[::-1]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
 
@@ -149,7 +155,42 @@ async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
 
     assert await migrate(engine, OUTBOX_ONLY) == ALL
     assert await catalog(engine) == there
-    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [THIRD]
+    assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [ALL[-1]]
+
+
+async def test_the_status_of_old_events_gets_its_type_and_whoever_may_read_keeps_the_right(
+    engine: AsyncEngine,
+) -> None:
+    """Law 7: an outbox from before, with events in it, becomes what a new one is, and can go back."""
+    await migrate(engine, OUTBOX_ONLY)
+    declared = await catalog(engine)
+    await downgrade(engine, "outbox@outbox_0003", OUTBOX_ONLY)
+    before = await catalog(engine)
+    assert any("outbox_events.status" in line and " text not null" in line for line in before)
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="delivered"))
+    await execute(engine, "GRANT SELECT ON outbox TO pg_monitor")
+
+    await migrate(engine, OUTBOX_ONLY)
+    assert await catalog(engine) == declared
+    assert await scalar(engine, "SELECT delivered FROM outbox") is True
+    assert await scalar(engine, "SELECT has_table_privilege('pg_monitor', 'outbox', 'SELECT')") is True
+    with pytest.raises(IntegrityError, match="outbox_events_status_check"):
+        await execute(engine, "UPDATE outbox_events SET status = 'x'")
+
+    await downgrade(engine, "outbox@outbox_0003", OUTBOX_ONLY)
+    assert await catalog(engine) == before
+    with pytest.raises(IntegrityError, match="outbox_events_status_check"):
+        await execute(engine, "UPDATE outbox_events SET status = 'x'")
+
+
+async def test_an_outbox_that_has_the_type_of_a_status_already_keeps_it(engine: AsyncEngine) -> None:
+    """Law 7: for a while the first migration made it."""
+    await migrate(engine, OUTBOX_ONLY)
+    declared = await catalog(engine)
+    await downgrade(engine, "outbox@outbox_0004", OUTBOX_ONLY)
+    await execute(engine, "UPDATE outbox_alembic_version SET version_num = 'outbox_0003'")
+    assert (await migrate(engine, OUTBOX_ONLY))[0] == FOURTH
+    assert await catalog(engine) == declared
 
 
 async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:
@@ -337,7 +378,7 @@ async def some_events(url: str) -> None:
 
 DOWN = ("migrate", "--down", "outbox@base")
 LOSS = (
-    "to undo outbox_0003, outbox_0002, outbox_0001 drops its tables with their data, "
+    f"to undo {', '.join(step.revision for step in ALL_BACK)} drops its tables with their data, "
     "among it 2 events that are not delivered"
 )
 
@@ -373,7 +414,7 @@ def test_at_a_terminal_a_way_down_is_asked_about(empty_postgres_url: str, answer
         os.close(end)
     assert asked.returncode == code
     assert f"{LOSS}, and nothing brings that back. Go on?" in err
-    assert ("3 migrations undone" in out) is (code == 0)
+    assert (f"{len(ALL)} migrations undone" in out) is (code == 0)
     assert ("error: nothing was undone, since you did not say yes" in err) is (code == 1)
 
 
@@ -530,11 +571,9 @@ def test_the_command_finds_the_contexts_of_its_folder(application: Path, empty_p
     result = outbox("migrate", folder=application, DATABASE_URL=empty_postgres_url)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
-        f"outbox\toutbox_0001\t{FIRST.summary}",
-        f"outbox\toutbox_0002\t{SECOND.summary}",
-        f"outbox\toutbox_0003\t{THIRD.summary}",
+        *(f"outbox\t{step.revision}\t{step.summary}" for step in ALL),
         "shop\tshop_0001\tThe first.",
-        "4 migrations applied",
+        f"{len(ALL) + 1} migrations applied",
     ]
     again = outbox("migrate", "--json", folder=application, DATABASE_URL=empty_postgres_url)
     assert json.loads(again.stdout) == {"applied": [], "ignored": []}
