@@ -109,7 +109,7 @@ class IdentityMoved(KernelError):
 
 
 class UncommittedEvents(KernelError):
-    """The operation would silently lose events that are recorded and not yet committed."""
+    """The operation would silently lose events that are not committed, or keep what a rollback takes back."""
 
 
 class ConcurrencyError(KernelError):

@@ -17,7 +17,7 @@ from kernel.aggregate import AggregateRoot
 from kernel.errors import KernelError, UncommittedEvents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from sqlalchemy.orm import InstanceState
 
@@ -100,14 +100,14 @@ class CapturedSession(Session):
         super().bulk_save_objects(objects, *args, **options)
 
     def expunge(self, instance: object) -> None:
-        """Take an object out of the session, unless its events would be lost with it."""
+        """Take an object out of the session, unless its events would be lost with it, or a rollback on it."""
         _refuse_loss(self, [instance, *_expunged_with(instance)])
         super().expunge(instance)
 
     def expunge_all(self) -> None:
-        """Take all objects out of the session, unless events would be lost with them."""
+        """Take all objects out of the session, unless events would be lost with them, or a rollback on them."""
         if not self._closing:
-            _refuse_loss(self, [*self.new, *self.dirty, *self.deleted])
+            _refuse_loss(self, list(self))
         super().expunge_all()
 
     def _expire_state(self, state: InstanceState[Any], attribute_names: Iterable[str] | None) -> None:
@@ -153,12 +153,18 @@ def bus_of(session: AsyncSession | Session) -> SessionBus:
     return captured.outbox
 
 
-def _refuse_loss(session: Session, objects: Iterable[object]) -> None:
+def _refuse_loss(session: Session, objects: Collection[object]) -> None:
     leaving = [obj for obj in objects if isinstance(obj, Emitted) or _has_unwritten(session, obj)]
     if leaving:
         raise UncommittedEvents(
             f"{leaving[0]!r} has events that are not committed, and expunging it would lose them; "
             "commit first, or roll back to give them up"
+        )
+    written = [obj for obj in objects if isinstance(obj, AggregateRoot) and _is_written(session, obj)]
+    if written:
+        raise UncommittedEvents(
+            f"{written[0]!r} is written and not committed, and once expunged it would keep through a rollback what "
+            "no row has; commit first, or roll back"
         )
 
 
@@ -187,3 +193,14 @@ def _has_unwritten(session: Session, obj: object) -> bool:
     if obj in session.new:
         return bool(obj.__dict__.get("version"))
     return obj in session and version_change(obj) is not None
+
+
+def _is_written(session: Session, obj: object) -> bool:
+    """Whether the open transaction, or one of its savepoints, has stored the object."""
+    state = attributes.instance_state(obj)
+    transaction = session._transaction
+    while transaction is not None:
+        if state in transaction._new or state in transaction._dirty:
+            return True
+        transaction = transaction.parent
+    return False

@@ -85,6 +85,11 @@ class Thing:
         return self.now.history != (self.base.history if self.base else ())
 
     @property
+    def written(self) -> bool:
+        """Whether its row is this transaction's, so that a rollback must reach it."""
+        return self.status == "stored" and (self.inserted_at >= 0 or bool(self.updated_at))
+
+    @property
     def has_new_child(self) -> bool:
         """Whether an entry was added that no row has."""
         return self.now is not None and self.base is not None and self.now.entries != self.base.entries

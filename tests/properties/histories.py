@@ -248,7 +248,7 @@ class History(Worlds):
         side = self.sides[who]
         leaving = [each for each in side.writer.things if each.status != "deleted" and not each.doomed]
         if thing := chosen(which, [each for each in leaving if each.held]):
-            if thing.tells:
+            if thing.tells or thing.written:
                 with pytest.raises(UncommittedEvents):
                     side.session.expunge(self.real[thing])
                 return
@@ -257,7 +257,7 @@ class History(Worlds):
 
     def expunge_all(self, who: str, which: int, flag: bool) -> None:
         side = self.sides[who]
-        if side.writer.waiting or any(each.tells for each in side.writer.things):
+        if side.writer.waiting or any(each.tells or each.written for each in side.writer.things):
             with pytest.raises(UncommittedEvents):
                 side.session.expunge_all()
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, text, update
@@ -774,6 +775,53 @@ async def test_expunging_all_with_a_waiting_bus_event_is_refused(bank: Bank) -> 
         await session.commit()
         session.expunge_all()
     assert await bank.outbox() == ["- waiting"]
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+@pytest.mark.parametrize("told", [False, True])
+async def test_expunging_what_a_flush_has_written_is_refused_until_it_is_committed(
+    bank: Bank, told: bool, all_of_them: bool
+) -> None:
+    """C3, C4: a rollback would not reach it, and its `revision` could hit the row that another writer has left."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        old, new = await loaded(session, wallet_id), Wallet(uuid4(), "new")
+        session.add(new)
+        old.balance = 9
+        if told:
+            old.note("old")
+            new.note("new")
+        async with session.begin_nested():
+            await session.flush()
+        for wallet in (old, new):
+            with pytest.raises(UncommittedEvents, match=r"is written and not committed.*would keep"):
+                session.expunge_all() if all_of_them else session.expunge(wallet)
+        await session.rollback()
+        with pytest.raises(StaleAggregate):
+            _ = old.balance
+        session.expunge_all()
+    async with bank.session() as session:
+        (await loaded(session, wallet_id)).balance = 1
+        session.add(new)
+        new.enter("child")
+        await session.commit()
+        session.expunge_all()
+    assert await bank.row(wallet_id) == (1, 1)
+    assert await bank.row(new.id) == (0, told + 1)
+
+
+async def test_an_aggregate_that_a_savepoints_rollback_has_reached_can_be_expunged(bank: Bank) -> None:
+    """C3: what is left of it is what the row has."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        savepoint = await session.begin_nested()
+        wallet.pay(1)
+        await session.flush()
+        await savepoint.rollback()
+        session.expunge(wallet)
+        await session.commit()
+    assert await bank.row(wallet_id) == (0, 1)
 
 
 async def test_an_aggregate_without_uncommitted_events_can_be_expunged(bank: Bank) -> None:
