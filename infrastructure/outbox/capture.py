@@ -49,18 +49,18 @@ class Capture:
 
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
-        events, in_flush = list[DomainEvent](), state_of(session).in_flush
+        events, state = list[DomainEvent](), state_of(session)
         new = session.new
         for aggregate, row_version, version in _moves(session, new):
-            events += aggregate._events_between(row_version, version)
-            in_flush[aggregate] = version
+            events += state.told_by(aggregate, row_version, version)
+            state.in_flush[aggregate] = version
         carriers = carriers_among(new)
         if carriers:
             # One that was dispatched by hand before its aggregate was added is among these already (K6).
             recorded = {id(event) for event in events}
             events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
         if events:
-            self._write(session, events, in_flush)
+            self._write(session, events, state.in_flush)
         take_out(session, carriers)
 
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
@@ -72,7 +72,7 @@ class Capture:
             written = state.in_flush.get(aggregate, row_version)
             if version != written:
                 _check_row(session, aggregate, version)
-                events += aggregate._events_between(written, version)
+                events += state.told_by(aggregate, written, version)
                 late.append(aggregate)
             state.note(aggregate, version, born=aggregate in new)
         if events:

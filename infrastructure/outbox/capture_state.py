@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import attrs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
     from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
@@ -38,6 +41,9 @@ class CaptureState:
     # What this transaction has flushed. Weakly, as the session itself holds what it has flushed: a long import must
     # not pile up in memory.
     flushed: WeakKeyDictionary[AggregateRoot, Flushed] = attrs.Factory(WeakKeyDictionary)
+    # The aggregates' events among what it has written, since whoever has collected one may hold it for longer than
+    # the session holds its aggregate.
+    told: WeakValueDictionary[UUID, DomainEvent] = attrs.Factory(WeakValueDictionary)
     # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
     written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
@@ -55,6 +61,13 @@ class CaptureState:
             self.flushed[aggregate] = Flushed(version, born)
         else:
             known.version, known.born = version, known.born or born
+
+    def told_by(self, aggregate: AggregateRoot, row_version: int, version: int) -> Sequence[DomainEvent]:
+        """Return the events that move the aggregate's row from one version to the other, and remember them."""
+        events = aggregate._events_between(row_version, version)
+        for event in events:
+            self.told[event.event_id] = event
+        return events
 
     def birth_of(self, aggregate: AggregateRoot) -> Flushed | None:
         """Return what is known of an aggregate whose row this transaction has inserted."""

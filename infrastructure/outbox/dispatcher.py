@@ -17,8 +17,7 @@ from kernel.context import current_headers, event_context
 from kernel.envelope import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from uuid import UUID
+    from collections.abc import Iterable, Iterator
 
     from sqlalchemy.orm import Session
 
@@ -41,9 +40,10 @@ class OutboxEventDispatcher:
         if not isinstance(session, CapturedSession):
             session.add_all([_record(event) for event in events])
             return
-        recorded = _recorded_in(session)
+        events = list(events)
+        by_hand = _not_captured(session, events)
         for event in events:
-            if recorded.get(event.event_id) is not event:
+            if id(event) in by_hand:
                 session.outbox.take(event)
 
 
@@ -69,9 +69,20 @@ def _record(event: DomainEvent) -> OutboxRecord:
     )
 
 
-def _recorded_in(session: Session) -> dict[UUID, DomainEvent]:
-    """Return what the session's aggregates have recorded: capture's to write."""
-    # A deleted aggregate leaves the session with the flush; capture has written its events all the same.
-    tracked = (*session.new, *session, *state_of(session).flushed)
-    aggregates = (obj for obj in tracked if isinstance(obj, AggregateRoot))
-    return {event.event_id: event for aggregate in aggregates for event in aggregate._recorded_log()}
+def _not_captured(session: Session, events: Iterable[DomainEvent]) -> set[int]:
+    """Return the ids of the events that capture neither has written in this transaction nor is about to write."""
+    told = state_of(session).told
+    left = {id(event) for event in events if told.get(event.event_id) is not event}
+    for aggregate in _aggregates_of(session):
+        if not left:
+            break
+        left.difference_update(map(id, aggregate._recorded_log()))
+    return left
+
+
+def _aggregates_of(session: Session) -> Iterator[AggregateRoot]:
+    """Yield the session's aggregates, the newest first: whoever dispatches for each of many has just recorded on it."""
+    for objects in (session._new, session.identity_map):
+        for obj in reversed(list(objects.values())):
+            if isinstance(obj, AggregateRoot):
+                yield obj

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+from sqlalchemy.event import listen
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
-from kernel import ConcurrencyError, EventBus, EventDispatcher, InvalidContext, UnserializableEvent
+from kernel import (
+    AggregateRoot,
+    ConcurrencyError,
+    DomainEvent,
+    EventBus,
+    EventDispatcher,
+    InvalidContext,
+    UnserializableEvent,
+)
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 
@@ -86,6 +96,55 @@ async def test_a_collected_event_is_written_once_on_a_captured_session(bank: Ban
     assert await bank.stream(new.id) == ["1 new"]
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_collected_event_is_written_once_though_its_aggregate_is_gone(bank: Bank, late: bool) -> None:
+    """K6: the session holds nothing that it has flushed."""
+
+    async def use_case(session: AsyncSession) -> tuple[DomainEvent, ...]:
+        wallet = Wallet.open()
+        session.add(wallet)
+        if late:
+            held = [wallet]
+            listen(session.sync_session, "before_flush", lambda *_: held.pop().note("late"), once=True)
+        await session.flush()
+        return wallet.collect_events()
+
+    async with bank.session() as session:
+        collected = await use_case(session)
+        gc.collect()
+        assert not list(session)
+        await OutboxEventDispatcher(session).dispatch(collected)
+        await session.commit()
+    assert await bank.outbox() == ["1 ada", "2 late"][: len(collected)]
+    assert len(collected) == 1 + late
+
+
+async def test_dispatching_for_each_of_many_aggregates_looks_at_few_of_the_others(
+    bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """K6: or the time would grow with the square of their number."""
+    looked: list[object] = []
+    logs = AggregateRoot._recorded_log  # noqa: SLF001 - where every look at an aggregate's events ends
+
+    def look(self: AggregateRoot) -> list[DomainEvent]:
+        looked.append(self)
+        return logs(self)
+
+    async with bank.session() as session:
+        kept = []
+        for number in range(50):
+            wallet = Wallet.open(str(number))
+            session.add(wallet)
+            kept.append(wallet)
+            collected = wallet.collect_events()
+            with monkeypatch.context() as patched:
+                patched.setattr(AggregateRoot, "_recorded_log", look)
+                await OutboxEventDispatcher(session).dispatch(collected)
+        await session.commit()
+    assert len(looked) == len(kept)
+    assert len(await bank.outbox()) == len(kept)
+
+
 async def test_an_event_may_be_dispatched_before_its_aggregate_is_added(bank: Bank) -> None:
     """K6: new or loaded by an earlier session, it is written once."""
     wallet_id = await bank.open_wallet()
@@ -118,9 +177,9 @@ async def test_a_captured_session_stores_events_of_no_aggregate_in_their_order(b
     stranger, bus = Wallet.open("stranger"), EventBus()
     bus.emit(Announced("emitted"), aggregate_type=Wallet, aggregate_id=stranger.id)
     async with bank.session() as session:
-        await OutboxEventDispatcher(session).dispatch(
-            [*stranger.collect_events(), *bus.collect(), Announced("made")]
-        )
+        dispatcher = OutboxEventDispatcher(session)
+        await dispatcher.dispatch([*stranger.collect_events(), *bus.collect()])
+        await dispatcher.dispatch([Announced("made")])
         await session.commit()
     assert await bank.outbox() == ["1 stranger", "- emitted", "- made"]
     assert await bank.stream(stranger.id) == ["1 stranger", "- emitted"]
