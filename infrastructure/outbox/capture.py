@@ -18,9 +18,11 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from infrastructure.outbox.capture_state import forget_state_of, state_of
+from infrastructure.outbox.conflicts import constraint_name, driver_error
 from infrastructure.outbox.emitted import carriers_among, take_out
 from infrastructure.outbox.executing import execute
 from infrastructure.outbox.statements import insert_event, insert_events
+from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from infrastructure.outbox.wake_up import wake_relays
 from kernel.aggregate import AggregateRoot, stale
 from kernel.bus import in_order
@@ -126,14 +128,27 @@ class Capture:
 
 def _explain(error: DBAPIError, connection: Connection) -> None:
     """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
-    # Whatever engine it is of: the parameters are payloads, and a payload may hold secrets (K11).
-    error.hide_parameters = True
+    _hide_payloads(error)
     # Not above: the package of this module has sessions with capture, and so imports this one.
     from infrastructure.database.explain import explain  # noqa: PLC0415
 
     refusal = explain(error, connection.engine.url)
     if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
         raise refusal from error
+
+
+def _hide_payloads(error: DBAPIError) -> None:
+    """Take out of an error, of whatever engine, what it shows of payloads: they may hold secrets (K11)."""
+    error.hide_parameters = True
+    if constraint_name(error) in (EVENT_ID_KEY, AGGREGATE_STREAM_KEY):
+        return  # whose detail names ids, which the sentence about a conflict is made of
+    # Of any other constraint the server quotes the failing row, and the driver's error and its wrappers repeat it.
+    told: Any = driver_error(error)
+    detail = getattr(told, "detail", None)
+    if detail:
+        told.detail = None
+        for each in (error, cast("BaseException", error.orig)):
+            each.args = (str(each.args[0]).replace(f"\nDETAIL:  {detail}", ""),)
 
 
 def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Connection:

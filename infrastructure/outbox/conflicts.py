@@ -71,15 +71,16 @@ def sqlstate(error: BaseException) -> str | None:
 
 def constraint_name(error: BaseException) -> str | None:
     """Return the name of the constraint that a database error is about."""
-    name = getattr(_driver_error(error), "constraint_name", None)
+    name = getattr(driver_error(error), "constraint_name", None)
     return name if isinstance(name, str) else None
 
 
 def _violated_key(error: BaseException) -> tuple[str, str]:
-    return str(getattr(_driver_error(error), "table_name", None)), str(constraint_name(error))
+    return str(getattr(driver_error(error), "table_name", None)), str(constraint_name(error))
 
 
-def _driver_error(error: BaseException) -> BaseException | None:
+def driver_error(error: BaseException) -> BaseException | None:
+    """Return what the driver itself raised, under SQLAlchemy's wrapping."""
     orig = getattr(error, "orig", None)
     return getattr(orig, "__cause__", None)
 
@@ -89,7 +90,7 @@ def _lost_race(error: BaseException) -> ConcurrencyError:
 
 
 def _stored_already(error: BaseException) -> ConcurrencyError:
-    found = re.search(r"=\(([0-9a-f-]{36})\)", str(getattr(_driver_error(error), "detail", "")))
+    found = re.search(r"=\(([0-9a-f-]{36})\)", str(getattr(driver_error(error), "detail", "")))
     return ConcurrencyError(
         f"event {found[1] if found else 'of this transaction'} is in the outbox already: a copy of its aggregate, or "
         "an attempt whose answer was lost, committed it before, or an event made with attrs.evolve has its event_id; "
@@ -98,7 +99,7 @@ def _stored_already(error: BaseException) -> ConcurrencyError:
 
 
 def _stream_conflict(error: BaseException) -> ConcurrencyError:
-    detail = str(getattr(_driver_error(error), "detail", ""))
+    detail = str(getattr(driver_error(error), "detail", ""))
     found = re.search(r"=\((?P<type>.*), (?P<id>[0-9a-f-]{36}), (?P<version>\d+)\)", detail)
     if found is None:
         return ConcurrencyError("another transaction wrote this aggregate first; load it again and retry")

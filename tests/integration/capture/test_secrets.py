@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from infrastructure.database import create_engine
@@ -55,6 +55,31 @@ async def test_a_conflict_shows_nothing_of_the_payloads_that_it_refused(
             wallet.note("beside")
         with pytest.raises(ConcurrencyError) as refused:
             await session.commit()
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "ADD CONSTRAINT own CHECK (payload->>'token' <> 'hunter2')",
+        "ADD CONSTRAINT own EXCLUDE ((payload->>'token') WITH =)",
+    ],
+)
+async def test_a_constraint_of_an_operators_own_shows_nothing_of_the_payloads_that_it_refused(
+    bank: Bank, either: Bank, rule: str
+) -> None:
+    """K11: the server quotes the failing row, or a part of it, whatever the engine hides."""
+    wallet_id = await bank.open_wallet()
+    async with bank.engine.begin() as connection:
+        await connection.execute(text(f"ALTER TABLE outbox_events {rule}"))
+    async with either.session() as session:
+        wallet = await loaded(session, wallet_id)
+        for _ in range(2):
+            wallet.record(Invited("once", token=SECRET))
+        with pytest.raises(IntegrityError, match=r"constraint \"own\"") as refused:
+            await session.commit()
+    async with bank.engine.begin() as connection:
+        await connection.execute(text("ALTER TABLE outbox_events DROP CONSTRAINT own"))
     assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
