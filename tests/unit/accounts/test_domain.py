@@ -59,5 +59,6 @@ def test_an_address_has_a_longest_length() -> None:
 def test_no_address_shows_in_what_a_log_may_print() -> None:
     account = Account.sign_up(ADA)
     shown = (ADA, account, account.recorded_events[0], SignUp(ADA.value), ChangeEmail(account.id, ADA.value))
-    assert [each for each in map(repr, shown) if "ada" in each] == []
+    # Not of "ada": the digits of an id may spell that.
+    assert [each for each in map(repr, shown) if "@" in each or "example" in each] == []
     assert "@" not in str(EmailTaken())
