@@ -10,7 +10,7 @@ import attrs
 from infrastructure.consumer.reading import Received
 from infrastructure.errors import InfrastructureError
 from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.consumed import PRESENT, REOPEN_CONSUMED, STORE_CONSUMED
+from infrastructure.outbox.sql.consumed import PRESENT, STORE_CONSUMED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,9 +55,6 @@ class Storage:
     async def _store(self, line: Line, events: Sequence[Received]) -> set[UUID]:
         columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in range(_WIDTH)]
         rows = await line.fetch(in_schema(STORE_CONSUMED, self.schema), *columns, self.queue, self.now)
-        if reopened := [row["position"] for row in rows if row["reopened"]]:
-            # Were this not to come about, the event would say so once the first of its deliveries is settled.
-            await line.fetch(in_schema(REOPEN_CONSUMED, self.schema), reopened, self.now)
         return {row["event_id"] for row in rows}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import attrs
@@ -138,24 +138,19 @@ class Store:
 
         Of two events of an aggregate, one of each kind, a crash in between would run the first again, after the second.
         """
-        steps: list[Step] = []
-        if delivered:
-            steps.append(
-                (self._sql(outcomes.MARK_DELIVERED), (lease.relay, lease.epoch, delivered, self.now))
-            )
-        if left:
-            positions, columns = [position for position, _ in left], _columns(_left(left), 9)
-            steps.append(
-                (
-                    self._sql(outcomes.LEAVE_FIRST_PASS),
-                    (lease.relay, lease.epoch, positions, *columns, self.now),
-                )
-            )
-        if len(steps) == 1:
-            [(statement, arguments)] = steps
-            await line.fetch(statement, *cast("tuple[Any, ...]", arguments))
-        else:
-            await line.transact(steps)
+        given = (lease.relay, lease.epoch, delivered, self.now)
+        if not left and len(await line.fetch(self._sql(outcomes.MARK_DELIVERED), *given)) == len(delivered):
+            return
+        positions, columns = [position for position, _ in left], _columns(_left(left), 9)
+        leave = (lease.relay, lease.epoch, positions, *columns, self.now)
+        await line.transact(
+            [
+                (self._sql(outcomes.MARK_HANDLED), given),
+                (self._sql(outcomes.LEAVE_FIRST_PASS), leave),
+                # Their rows are locked by now, so that this sees every delivery there is.
+                (self._sql(outcomes.CLOSE_EVENTS), lambda rows: (_with_others(rows), self.now)),
+            ]
+        )
 
     async def settle(self, line: Line, lease: Lease, settled: Sequence[tuple[ClaimedEvent, Outcome]]) -> int:
         """Write how deliveries went, and what that makes of their events; return how many were still ours."""
@@ -313,6 +308,10 @@ def _left(left: Sequence[tuple[int, Sequence[Outcome]]]) -> list[tuple[Any, ...]
 
 def _positions(rows: Sequence[Any]) -> list[int]:
     return sorted({row["position"] for row in rows})
+
+
+def _with_others(rows: Sequence[Sequence[Any]]) -> list[int]:
+    return sorted(row["position"] for step in rows for row in step if row["has_others"])
 
 
 def _dead(rows: Sequence[Any]) -> list[int]:

@@ -9,6 +9,9 @@ from __future__ import annotations
 # Store events, in the order in which they came, each with the deliveries of its queue. Where the event is there
 # already, only the deliveries are added that it lacks. Returned is what is there now; what is missing was either
 # stored by somebody else at this moment, or has the number of another event of its aggregate.
+#
+# What has been delivered already is open again. What is in its first pass, where one database publishes and consumes,
+# stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others.
 # 1-9 the events as columns, 10 queue, 11 now.
 STORE_CONSUMED = """
 WITH given AS MATERIALIZED (
@@ -34,9 +37,9 @@ WITH given AS MATERIALIZED (
               ELSE coalesce($11::timestamptz, clock_timestamp()) END
   FROM given WHERE event_id NOT IN (SELECT event_id FROM present) ORDER BY number
   ON CONFLICT DO NOTHING
-  RETURNING event_id, position, 'new' AS status
+  RETURNING event_id, position
 ), found AS MATERIALIZED (
-  SELECT * FROM present UNION ALL SELECT * FROM stored
+  SELECT event_id, position FROM present UNION ALL SELECT event_id, position FROM stored
 ), written AS (
   INSERT INTO {outbox_deliveries} (event_id, position, handler, order_key)
   SELECT given.event_id, found.position, due.name,
@@ -46,15 +49,15 @@ WITH given AS MATERIALIZED (
   ORDER BY found.position
   ON CONFLICT DO NOTHING
   RETURNING event_id
+), reopened AS (
+  UPDATE {outbox_events}
+  SET status = CASE WHEN status IN ('pending', 'leased') THEN status ELSE 'open' END,
+      processed_at = CASE WHEN status IN ('pending', 'leased') THEN coalesce($11::timestamptz, clock_timestamp()) END,
+      updated_at = coalesce($11::timestamptz, clock_timestamp())
+  WHERE position = ANY (ARRAY(
+    SELECT position FROM present WHERE status <> 'open' AND event_id IN (SELECT event_id FROM written)))
 )
-SELECT event_id, position, status <> 'new' AND event_id IN (SELECT event_id FROM written) AS reopened FROM found
-"""
-
-# Say that events have deliveries again that wait. 1 positions, 2 now.
-REOPEN_CONSUMED = """
-UPDATE {outbox_events}
-SET status = 'open', processed_at = NULL, updated_at = coalesce($2::timestamptz, clock_timestamp())
-WHERE position = ANY ($1) AND status IN ('delivered', 'dead')
+SELECT event_id FROM found
 """
 
 # Which of these events are there. 1 event ids.

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-# Close events that all who were due have handled at once.
-# 1 relay, 2 epoch, 3 positions, 4 now.
+# Close events that all who were due have handled at once; none of them if the row of one says that it has deliveries
+# of others, by which its status goes. 1 relay, 2 epoch, 3 positions, 4 now.
 MARK_DELIVERED = """
 UPDATE {outbox_events}
 SET status = 'delivered', processed_at = coalesce($4::timestamptz, clock_timestamp()),
     updated_at = coalesce($4::timestamptz, clock_timestamp()),
     lease_relay = NULL, lease_epoch = NULL, error_message = NULL
 WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+  AND processed_at IS NULL AND NOT EXISTS (
+    SELECT FROM {outbox_events} WHERE position = ANY ($3) AND processed_at IS NOT NULL)
 RETURNING position
 """
 
-# Let events leave the first pass with a delivery for each handler that did not succeed in it.
+# The same where some have: these are open until CLOSE_EVENTS looks at their deliveries, in the same transaction. What
+# this statement could read of them may be older than the row. 1 relay, 2 epoch, 3 positions, 4 now.
+MARK_HANDLED = """
+UPDATE {outbox_events}
+SET status = CASE WHEN processed_at IS NULL THEN 'delivered' ELSE 'open' END,
+    processed_at = coalesce($4::timestamptz, clock_timestamp()),
+    updated_at = coalesce($4::timestamptz, clock_timestamp()),
+    lease_relay = NULL, lease_epoch = NULL, error_message = NULL
+WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
+RETURNING position, status = 'open' AS has_others
+"""
+
+# Let events leave the first pass with a delivery for each handler that did not succeed in it. Whether there are
+# deliveries of others is returned, as above.
 # 1 relay, 2 epoch, 3 positions, 4-12 the deliveries as columns, 13 now.
 LEAVE_FIRST_PASS = """
 WITH held AS MATERIALIZED (
-  SELECT position, event_id FROM {outbox_events}
+  SELECT position, event_id, processed_at IS NOT NULL AS has_others FROM {outbox_events}
   WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
   ORDER BY position FOR UPDATE
 ), outcome AS MATERIALIZED (
-  SELECT held.event_id, outcome.* FROM unnest(
+  SELECT held.event_id, held.has_others, outcome.* FROM unnest(
     $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::float8[], $12::text[]
   ) AS outcome (position, handler, order_key, status, attempts, takeovers, on_dead, delay_seconds, error_message)
   JOIN held USING (position)
@@ -45,7 +60,8 @@ WITH held AS MATERIALIZED (
 ), total AS (
   SELECT position, max(attempts) AS attempts, max(error_message) AS error_message,
          CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
-              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status
+              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
+         bool_or(has_others) AS has_others
   FROM outcome GROUP BY position
 )
 UPDATE {outbox_events} AS event
@@ -57,7 +73,7 @@ SET status = total.status,
     lease_relay = NULL, lease_epoch = NULL
 FROM total
 WHERE event.position = total.position
-RETURNING event.position
+RETURNING event.position, total.has_others
 """  # noqa: S105 - no password, a pass over events
 
 # Lock the events of deliveries that are about to be settled: of two relays that settle the last two
@@ -92,7 +108,7 @@ WITH outcome AS MATERIALIZED (
 SELECT event_id, handler FROM settled
 """
 
-# Give open events the status that their deliveries now make. 1 positions, 2 now.
+# Give events that have left the first pass the status that their deliveries now make. 1 positions, 2 now.
 CLOSE_EVENTS = """
 UPDATE {outbox_events} AS event
 SET status = total.status,
@@ -101,16 +117,16 @@ SET status = total.status,
     retry_count = greatest(event.retry_count, total.attempts),
     error_message = CASE WHEN total.status <> 'delivered' THEN coalesce(total.error_message, event.error_message) END
 FROM (
-  SELECT event_id, max(attempts) AS attempts,
-         CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
-              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
-         (array_agg(error_message ORDER BY updated_at DESC) FILTER (WHERE error_message IS NOT NULL))[1]
-           AS error_message
-  FROM {outbox_deliveries}
-  WHERE event_id IN (SELECT event_id FROM {outbox_events} WHERE position = ANY ($1))
-  GROUP BY event_id
+  SELECT event.position, max(attempts) AS attempts,
+         CASE WHEN bool_or(delivery.status IN ('waiting', 'leased')) THEN 'open'
+              WHEN bool_or(delivery.status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
+         (array_agg(delivery.error_message ORDER BY delivery.updated_at DESC)
+            FILTER (WHERE delivery.error_message IS NOT NULL))[1] AS error_message
+  -- One that was made pending by hand may have none.
+  FROM {outbox_events} AS event LEFT JOIN {outbox_deliveries} AS delivery USING (event_id)
+  WHERE event.position = ANY ($1) GROUP BY event.position
 ) AS total
-WHERE event.position = ANY ($1) AND event.event_id = total.event_id
+WHERE event.position = ANY ($1) AND event.position = total.position
   AND event.status IN ('open', 'dead', 'delivered')
 """
 

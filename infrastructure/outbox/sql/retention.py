@@ -13,7 +13,8 @@ RECEIPT_DAYS_MIN = 7
 
 _TURN = "pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge {outbox_events}', 0))"
 
-# Purge one window of delivered events, with their deliveries and receipts.
+# Purge one window of delivered events, with their deliveries and receipts; none of which a delivery is left to be
+# handled, whatever the event itself says.
 # 1 after position, 2 events to look at, 3 days they are kept, 4 days receipts are kept at least, 5 now.
 PURGE_EVENTS = f"""
 WITH turn AS MATERIALIZED (
@@ -22,8 +23,11 @@ WITH turn AS MATERIALIZED (
   SELECT position, status, created_at, processed_at FROM {{outbox_events}}
   WHERE position > $1 AND (SELECT held FROM turn) ORDER BY position LIMIT $2
 ), doomed AS MATERIALIZED (
-  SELECT position FROM {{outbox_events}}
-  WHERE status = 'delivered' AND position = ANY (ARRAY(
+  SELECT position FROM {{outbox_events}} AS event
+  WHERE status = 'delivered' AND NOT EXISTS (
+    SELECT FROM {{outbox_deliveries}} AS delivery
+    WHERE delivery.event_id = event.event_id AND delivery.status NOT IN ('done', 'skipped'))
+  AND position = ANY (ARRAY(
     SELECT position FROM seen
     WHERE status = 'delivered' AND processed_at < (SELECT now FROM turn) - $3::float8 * interval '1 day'))
   FOR UPDATE SKIP LOCKED
