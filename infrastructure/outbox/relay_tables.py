@@ -89,7 +89,9 @@ outbox_deliveries = Table(
     Column("error_message", Text, comment="newest error, null once done"),
     CheckConstraint("status IN ('waiting', 'leased', 'done', 'skipped', 'dead')", name="status"),
     CheckConstraint("on_dead IN ('park', 'continue')", name="on_dead"),
-    Index("outbox_deliveries_turn", "order_key", "handler", "position", postgresql_where=text("NOT settled")),
+    Index(
+        "outbox_deliveries_heads", "handler", "order_key", "position", postgresql_where=text("NOT settled")
+    ),
     Index("outbox_deliveries_leased", "lease_relay", postgresql_where=text("status = 'leased'")),
     comment="An event and a handler that did not succeed at once: its attempts, its turn, its outcome.",
 )

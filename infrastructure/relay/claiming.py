@@ -10,7 +10,6 @@ import attrs
 
 from infrastructure.connections import TROUBLE
 from infrastructure.errors import InfrastructureError
-from infrastructure.relay.store import FIRST_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +62,7 @@ class Claimer:
     due_at: float | None = None
     """When a delivery's time comes, on the loop's monotonic clock."""
     suspects: bool = False
-    _suspects_after: tuple[str, str] = FIRST_HEAD
+    _suspects_after: dict[str, str] = attrs.Factory(dict)
     _poll_at: float = 0.0
     _counted: int = 0
     _counted_at: float = attrs.field(factory=time.monotonic)
@@ -73,7 +72,8 @@ class Claimer:
     _front_next: int = 0
     _lowest: int = 0
     _moments: deque[tuple[float, int]] = attrs.Factory(deque)
-    _after: tuple[str, str] = FIRST_HEAD
+    _after: dict[str, str] = attrs.Factory(dict)
+    """Where the scan of heads goes on, by handler; one that has come to its end there waits for the others."""
 
     @property
     def batch(self) -> int:
@@ -128,7 +128,11 @@ class Claimer:
         self.events_due = False
         try:
             rows, scan = await self.store.claim_events(
-                line, lease, begin=begin, lowest=min(begin, self._lowest), limit=limit
+                *(line, lease),
+                begin=begin,
+                lowest=min(begin, self._lowest),
+                limit=limit,
+                names=self.roster.names_in_order,
             )
         except BaseException:
             self.events_due = True
@@ -201,7 +205,7 @@ class Claimer:
         if not suspects:
             if scan.suspects:
                 self.suspects, self._suspects_after = True, self._after
-            self._hop_on(scan.last if scan.seen >= HEADS_MAX else None)
+            self._hop_on({**self._after, **scan.last} if scan.seen >= HEADS_MAX else {})
             self.deliveries_due = self.deliveries_due or scan.more
             self._note_due(scan.next_in_seconds)
         turns = self.hand.take_deliveries(rows)
@@ -213,9 +217,9 @@ class Claimer:
         press = self.presses.each.get(handler)
         return self.crew.room_for(handler) > 0 if press is None else press.room > 0
 
-    def _hop_on(self, last: tuple[str, str] | None) -> None:
-        self._after = last or FIRST_HEAD
-        self.deliveries_due = self.deliveries_due or last is not None
+    def _hop_on(self, after: dict[str, str]) -> None:
+        self._after = after
+        self.deliveries_due = self.deliveries_due or bool(after)
 
     def _note_due(self, seconds: float | None) -> None:
         if seconds is None:

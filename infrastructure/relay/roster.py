@@ -207,6 +207,14 @@ class Roster:
         self.carried = {each.name: each for each in carried}
         self.has_handlers = any(isinstance(each, Carried) for each in carried)
         """Whether it carries any, and not publishers alone."""
+        self.names_in_order = [
+            name
+            for each in carried
+            if each.ordered
+            for name in (each.name, each.renamed_from)
+            if name is not None
+        ]
+        """Names under which an unsettled delivery keeps later events of its aggregate waiting."""
         self.held: set[str] = set()
         """Publishers that are paused here: what waits for them is not claimed."""
         self.revision = -1

@@ -13,7 +13,7 @@ from infrastructure.relay.roster import Subscription
 from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from infrastructure.relay.line import Line, Step
@@ -46,17 +46,16 @@ class EventScan:
 
 @attrs.frozen
 class DeliveryScan:
-    """What a claim of deliveries saw: `last` is where the next one hops on, `more` what was too large to take."""
+    """What a claim of deliveries saw: `last` is where each handler's next one hops on, `more` what was too large."""
 
     held: bool
     seen: int
     more: bool
-    last: tuple[str, str] | None
+    last: dict[str, str]
     suspects: bool
     next_in_seconds: float | None
 
 
-FIRST_HEAD = ("", "")
 # Of payloads as stored; few come near it, but a thousand of the largest would be a gigabyte.
 CLAIM_BYTES_MAX = 16 * 1024 * 1024
 
@@ -72,13 +71,13 @@ class Store:
         return in_schema(statement, self.schema)
 
     async def claim_events(
-        self, line: Line, lease: Lease, *, begin: int, lowest: int, limit: int
+        self, line: Line, lease: Lease, *, begin: int, lowest: int, limit: int, names: Sequence[str] = ()
     ) -> tuple[list[ClaimedEvent], EventScan]:
         """Take pending events in order."""
         *rows, report = await line.fetch_as(
             ClaimedEvent,
             self._sql(claims.CLAIM_EVENTS),
-            *(lease.relay, lease.epoch, begin, lowest, limit, self.now, CLAIM_BYTES_MAX),
+            *(lease.relay, lease.epoch, begin, lowest, limit, self.now, CLAIM_BYTES_MAX, names),
         )
         rows.sort(key=_position)
         return rows, EventScan(**json.loads(report["report"]))
@@ -89,7 +88,7 @@ class Store:
         lease: Lease,
         abilities: Sequence[Ability],
         *,
-        after: tuple[str, str],
+        after: Mapping[str, str],
         heads_max: int,
         turns_max: int,
         turn_max: int,
@@ -97,6 +96,7 @@ class Store:
     ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
         """Take deliveries whose turn it is, with those that follow them."""
         *columns, former, on_dead = _columns(abilities, 5)
+        handlers = sorted({each.handler for each in abilities})
         if suspects:
             turns_max = turn_max = 1
         *rows, report = await line.fetch_as(
@@ -106,7 +106,8 @@ class Store:
                 lease.relay,
                 lease.epoch,
                 *columns,
-                *after,
+                handlers,
+                [after.get(handler, "") for handler in handlers],
                 heads_max,
                 turns_max,
                 turn_max,
@@ -118,9 +119,7 @@ class Store:
             ),
         )
         rows.sort(key=_position)
-        found = json.loads(report["report"])
-        found["last"] = found["last"] and tuple(found["last"])
-        return rows, DeliveryScan(**found)
+        return rows, DeliveryScan(**json.loads(report["report"]))
 
     async def lowest_open(self, line: Line) -> tuple[int | None, float | None]:
         """Return where a scan needs to begin, and for how many seconds that event has been there."""

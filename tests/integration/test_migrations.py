@@ -55,7 +55,12 @@ FOURTH = Step(
     "outbox_0004",
     "The status of an event as a type of its own, whose words no INSERT has to plan a check of.",
 )
-ALL = [FIRST, SECOND, THIRD, FOURTH]
+FIFTH = Step(
+    "outbox",
+    "outbox_0005",
+    "The turns of deliveries by handler, so that what one waits for costs no other's claims.",
+)
+ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH]
 ALL_BACK = ALL[::-1]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 # Take pending events, each with all earlier open ones of its aggregate being taken too or in our hands already.
-# 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most.
+# 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most,
+# 8 names under which deliveries may keep an event from being handled here at once.
 #
 # - The lease is locked, so that nobody ends it while rows get it.
 # - `earlier` is read from the statement's snapshot: what another relay took meanwhile was open in it, so it
 #   blocks; what another let go of blocks once more than needed, until the next claim.
 # - What committed long after it took its position may stand below 4. `late` finds it by the number before
 #   the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` is all.
+# - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
+#   from being cleaned up, to find that out is dearer than to ask for each aggregate.
+# - What a limit is set to is a probe of the index. Without one the server, who knows of nothing unsettled, may read
+#   the whole index for each row, and with it all that is settled and not cleaned up.
 # - A claim that a crash of the server undoes was none: nothing waits for its way to the disk. Marks do wait.
 # - The last row is the scan's own report: without it, a claim of nothing could not say why.
 CLAIM_EVENTS = """
@@ -61,13 +66,18 @@ WITH lease AS (
         AND blocked.aggregate_id = fitting.aggregate_id AND blocked.position < fitting.position)))
   RETURNING position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
             payload::text, headers::text, occurred_at, created_at, takeovers
+), behind AS MATERIALIZED (
+  SELECT name FROM unnest($8::text[]) AS names (name)
+  WHERE pg_stat_get_dead_tuples('{outbox_deliveries}'::regclass) > 5000
+     OR (SELECT true FROM {outbox_deliveries} WHERE NOT settled AND handler = name LIMIT 1)
 )
 SELECT claimed.*,
-       CASE WHEN aggregate_id IS NOT NULL AND (SELECT EXISTS (SELECT FROM {outbox_deliveries} WHERE NOT settled))
-       THEN (
-         SELECT array_agg(DISTINCT handler) FROM {outbox_deliveries} AS delivery
-         WHERE NOT settled AND order_key = claimed.aggregate_type || ':' || claimed.aggregate_id
-           AND delivery.position < claimed.position
+       CASE WHEN aggregate_id IS NOT NULL AND EXISTS (SELECT FROM behind) THEN (
+         SELECT array_agg(name) FROM behind WHERE (
+           SELECT true FROM {outbox_deliveries} AS delivery
+           WHERE NOT settled AND handler = name
+             AND order_key = claimed.aggregate_type || ':' || claimed.aggregate_id
+             AND delivery.position < claimed.position LIMIT 1)
        ) END AS unsettled,
        NULL::text AS report
 FROM claimed
@@ -88,24 +98,26 @@ FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIM
 
 # Take deliveries whose turn it is: per order_key and handler the lowest unsettled one, if it is waiting and
 # its time has come, with those that follow it. The scan hops from head to head, so that a thousand parked
-# behind a dead one cost a single probe.
-# 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 hop on from (order_key,
-# handler), 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now, 13 with 3-5: a
-# former name of the handler, under which a relay of older code may hold what comes before, 14 with 3-5: what its
-# death means, since a run that kills the process never comes to say it, 15 bytes at most.
+# behind a dead one cost a single probe, and what others are to run costs nothing. Of each handler it hops to one
+# head after the other's, so that none comes before the rest.
+# 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 those handlers, and the order_key
+# from which each hops on, 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now,
+# 13 with 3-5: a former name of the handler, under which a relay of older code may hold what comes before, 14 with
+# 3-5: what its death means, since a run that kills the process never comes to say it, 15 bytes at most.
 CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
   WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($12::timestamptz, clock_timestamp()) FOR SHARE
 ), hop AS (
-  (SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
-   WHERE NOT settled AND (order_key, handler) > ($6, $7) AND EXISTS (SELECT FROM lease)
-   ORDER BY order_key, handler, position LIMIT 1)
+  SELECT first.* FROM unnest($6::text[], $7::text[]) AS runnable (handler, after) CROSS JOIN LATERAL (
+    SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
+    WHERE NOT settled AND handler = runnable.handler AND order_key > runnable.after AND EXISTS (SELECT FROM lease)
+    ORDER BY order_key, position LIMIT 1) AS first
   UNION ALL
   SELECT next.* FROM hop CROSS JOIN LATERAL (
     SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
-    WHERE NOT settled AND (order_key, handler) > (hop.order_key, hop.handler)
-    ORDER BY order_key, handler, position LIMIT 1) AS next
+    WHERE NOT settled AND handler = hop.handler AND order_key > hop.order_key
+    ORDER BY order_key, position LIMIT 1) AS next
 ), head AS MATERIALIZED (
   SELECT * FROM hop LIMIT $8
 ), ability AS MATERIALIZED (
@@ -120,10 +132,10 @@ WITH RECURSIVE lease AS (
   AND EXISTS (
     SELECT FROM ability WHERE ability.handler = head.handler AND ability.event_type IN (event.event_type, '*')
       AND event.event_version <= ability.event_version
-      AND NOT EXISTS (
-        SELECT FROM {outbox_deliveries} AS before WHERE NOT before.settled
+      AND (
+        SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
           AND before.order_key = head.order_key AND before.handler = ability.former
-          AND before.position < head.position))
+          AND before.position < head.position LIMIT 1) IS NULL)
 ), taken AS MATERIALIZED (
   SELECT order_key, handler, position FROM {outbox_deliveries}
   WHERE (event_id, handler) IN (
@@ -143,10 +155,10 @@ WITH RECURSIVE lease AS (
                SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
                WHERE ability.handler = delivery.handler AND ability.event_type IN (event.event_type, '*')
                  AND event.event_version <= ability.event_version
-                 AND NOT EXISTS (
-                   SELECT FROM {outbox_deliveries} AS before WHERE NOT before.settled
+                 AND (
+                   SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
                      AND before.order_key = delivery.order_key AND before.handler = ability.former
-                     AND before.position < delivery.position))) AS may_run
+                     AND before.position < delivery.position LIMIT 1) IS NULL)) AS may_run
     FROM {outbox_deliveries} AS delivery
     WHERE NOT settled AND delivery.order_key = taken.order_key AND delivery.handler = taken.handler
       AND delivery.position >= taken.position
@@ -177,7 +189,9 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
   'held', EXISTS (SELECT FROM lease),
   'seen', (SELECT count(*) FROM head),
   'more', (SELECT count(*) FROM follower WHERE may_run) > (SELECT count(*) FROM fitting),
-  'last', (SELECT json_build_array(order_key, handler) FROM head ORDER BY order_key DESC, handler DESC LIMIT 1),
+  'last', (
+    SELECT coalesce(json_object_agg(handler, last), '{{}}')
+    FROM (SELECT handler, max(order_key) AS last FROM head GROUP BY handler) AS ends),
   'suspects', EXISTS (
     SELECT FROM ours WHERE takeovers >= 2 AND available_at <= coalesce($12::timestamptz, clock_timestamp())),
   'next_in_seconds', (

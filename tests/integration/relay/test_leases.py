@@ -56,7 +56,7 @@ async def test_a_relay_that_lost_its_lease_claims_nothing(stage: Stage) -> None:
         stage.line(),
         lease,
         [Ability("h", "bank.noted", 1)],
-        after=("", ""),
+        after={},
         heads_max=10,
         turns_max=10,
         turn_max=10,
@@ -89,7 +89,7 @@ async def test_a_relay_that_lost_its_lease_settles_no_delivery(stage: Stage) -> 
     await store.register(line, stale, LEASE_SECONDS, (1, "gone", "1", "{}"))
     [row], _ = await store.claim_deliveries(
         *(line, stale, [Ability("h", "bank.noted", 1)]),
-        after=("", ""),
+        after={},
         heads_max=10,
         turns_max=10,
         turn_max=10,
@@ -211,7 +211,7 @@ async def claim_deliveries(
     await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}"))
     rows, _ = await store.claim_deliveries(
         *(line, lease, [Ability("h", "bank.noted", 1, on_dead=on_dead)]),
-        after=("", ""),
+        after={},
         heads_max=10,
         turns_max=10,
         turn_max=10,
