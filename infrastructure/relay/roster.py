@@ -198,6 +198,8 @@ class Ability(NamedTuple):
     former: str | None = None
     """Another name of the handler, under which relays of older code may still be at work."""
     on_dead: str = "park"
+    runs_code: bool = True
+    """Whether somebody's code runs, which may kill the process; to publish does not."""
 
 
 class Roster:
@@ -238,7 +240,10 @@ class Roster:
         """Return what may run here, without what an operator holds."""
         paused = {each.name for each in self._subscriptions if each.paused} | self.held
         return [
-            Ability(each.name, pattern, version, each.renamed_from, each.on_dead)
+            Ability(
+                *(each.name, pattern, version, each.renamed_from, each.on_dead),
+                runs_code=isinstance(each, Carried),
+            )
             for each in self.carried.values()
             if each.name not in paused
             # A delivery says who it is for: of a publisher's, its patterns need not be asked again.

@@ -95,7 +95,7 @@ class Store:
         suspects: bool = False,
     ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
         """Take deliveries whose turn it is, with those that follow them."""
-        *columns, former, on_dead = _columns(abilities, 5)
+        *columns, former, on_dead, _ = _columns(abilities, 6)
         handlers = sorted({each.handler for each in abilities})
         if suspects:
             turns_max = turn_max = 1
@@ -116,6 +116,7 @@ class Store:
                 former,
                 on_dead,
                 CLAIM_BYTES_MAX,
+                sorted({each.handler for each in abilities if each.runs_code}),
             ),
         )
         rows.sort(key=_position)

@@ -103,7 +103,8 @@ FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIM
 # 1 relay, 2 epoch, 3-5 what we can run (handler, event type, newest version), 6-7 those handlers, and the order_key
 # from which each hops on, 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now,
 # 13 with 3-5: a former name of the handler, under which a relay of older code may hold what comes before, 14 with
-# 3-5: what its death means, since a run that kills the process never comes to say it, 15 bytes at most.
+# 3-5: what its death means, since a run that kills the process never comes to say it, 15 bytes at most, 16 handlers
+# that run code, which may kill the process: of theirs, what was taken over twice is a suspect.
 CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
@@ -124,7 +125,8 @@ WITH RECURSIVE lease AS (
   SELECT * FROM unnest($3::text[], $4::text[], $5::int[], $13::text[], $14::text[])
     AS ability (handler, event_type, event_version, former, on_dead)
 ), ours AS MATERIALIZED (
-  SELECT head.* FROM head JOIN {outbox_events} AS event USING (event_id)
+  SELECT head.*, head.takeovers >= 2 AND head.handler = ANY ($16::text[]) AS suspect
+  FROM head JOIN {outbox_events} AS event USING (event_id)
   WHERE head.status = 'waiting' AND NOT EXISTS (
     -- Under a retired name nothing may run: what comes before it may have the handler's next name already.
     SELECT FROM {outbox_subscriptions}
@@ -140,7 +142,7 @@ WITH RECURSIVE lease AS (
   SELECT order_key, handler, position FROM {outbox_deliveries}
   WHERE (event_id, handler) IN (
     SELECT event_id, handler FROM ours
-    WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND (takeovers >= 2) = $11 LIMIT $9)
+    WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND suspect = $11 LIMIT $9)
     -- Once more, of the row as it is when it is locked: another relay may have failed with it meanwhile.
     AND status = 'waiting' AND available_at <= coalesce($12::timestamptz, clock_timestamp())
   FOR UPDATE SKIP LOCKED
@@ -149,7 +151,7 @@ WITH RECURSIVE lease AS (
            PARTITION BY next.order_key, next.handler ORDER BY next.position) AS may_run
   FROM taken CROSS JOIN LATERAL (
     SELECT delivery.*, delivery.position = taken.position OR (
-             delivery.status = 'waiting' AND takeovers < 2
+             delivery.status = 'waiting' AND NOT (takeovers >= 2 AND delivery.handler = ANY ($16::text[]))
              AND delivery.available_at <= coalesce($12::timestamptz, clock_timestamp())
              AND EXISTS (
                SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
@@ -193,7 +195,7 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     SELECT coalesce(json_object_agg(handler, last), '{{}}')
     FROM (SELECT handler, max(order_key) AS last FROM head GROUP BY handler) AS ends),
   'suspects', EXISTS (
-    SELECT FROM ours WHERE takeovers >= 2 AND available_at <= coalesce($12::timestamptz, clock_timestamp())),
+    SELECT FROM ours WHERE suspect AND available_at <= coalesce($12::timestamptz, clock_timestamp())),
   'next_in_seconds', (
     SELECT extract(epoch FROM min(available_at) - coalesce($12::timestamptz, clock_timestamp()))
     FROM ours WHERE available_at > coalesce($12::timestamptz, clock_timestamp())))::text

@@ -53,6 +53,25 @@ async def test_a_relay_without_the_publisher_leaves_it_to_one_that_has_it(stage:
     assert await stage.events() == {"a": "delivered"}
 
 
+async def test_what_was_taken_over_again_and_again_is_published_with_the_rest(stage: Stage) -> None:
+    """R7b: no code runs that could kill the process, so it is no suspect, and never waits to be alone."""
+    alone: list[bool] = []
+
+    class Watching(MemoryOutlet):
+        async def publish(self, message: Message) -> Outcome:
+            alone.append(await stage.witness.fetchval("SELECT bool_or(alone) FROM outbox_deliveries"))
+            return await super().publish(message)
+
+    broker = MemoryBroker(down="it is down")
+    await stage.put("a", "b", of=uuid4())
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 4")
+    broker.down = None
+    await relay(stage, Watching(broker, BANK, TOPOLOGY)).run_until_idle()
+    assert (told(broker), alone) == (["a", "b"], [False, False])
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
 async def test_an_outage_charges_nobody_and_holds_up_no_handler(stage: Stage) -> None:
     """R7, T4: what comes meanwhile waits, untried."""
     broker, own, wallet = MemoryBroker(down="it is down"), Recorder(), uuid4()
