@@ -56,7 +56,7 @@ class DeliveryScan:
     next_in_seconds: float | None
 
 
-# Of payloads as stored; few come near it, but a thousand of the largest would be a gigabyte.
+# Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 CLAIM_BYTES_MAX = 16 * 1024 * 1024
 
 

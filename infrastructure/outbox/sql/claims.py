@@ -15,6 +15,8 @@ from __future__ import annotations
 #   from being cleaned up, to find that out is dearer than to ask for each aggregate.
 # - What a limit is set to is a probe of the index. Without one the server, who knows of nothing unsettled, may read
 #   the whole index for each row, and with it all that is settled and not cleaned up.
+# - A payload that is stored compressed counts as many times larger, as lists of rows that are all alike are: to
+#   measure it, each candidate would have to be read.
 # - A claim that a crash of the server undoes was none: nothing waits for its way to the disk. Marks do wait.
 # - The last row is the scan's own report: without it, a claim of nothing could not say why.
 CLAIM_EVENTS = """
@@ -22,7 +24,8 @@ WITH lease AS (
   SELECT set_config('synchronous_commit', 'off', true) FROM {outbox_relays}
   WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($6::timestamptz, clock_timestamp()) FOR SHARE
 ), candidate AS MATERIALIZED (
-  SELECT position, aggregate_type, aggregate_id, aggregate_version, pg_column_size(payload) AS bytes
+  SELECT position, aggregate_type, aggregate_id, aggregate_version,
+         pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END AS bytes
   FROM {outbox_events}
   WHERE EXISTS (SELECT FROM lease) AND status = 'pending' AND position >= $3
     AND available_at <= coalesce($6::timestamptz, clock_timestamp())
@@ -168,10 +171,11 @@ WITH RECURSIVE lease AS (
 ), fitting AS (
   -- By position over all turns, so that what is left is the end of each.
   SELECT event_id, handler FROM (
-    SELECT follower.event_id, follower.handler, pg_column_size(event.payload) AS bytes,
-           sum(pg_column_size(event.payload)) OVER (ORDER BY follower.position, follower.handler) AS bytes_in_all
-    FROM follower JOIN {outbox_events} AS event USING (event_id) WHERE follower.may_run) AS measured
-  WHERE bytes_in_all - bytes < $15
+    SELECT *, sum(bytes) OVER (ORDER BY position, handler) - bytes AS bytes_before FROM (
+      SELECT follower.event_id, follower.handler, follower.position,
+             pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END AS bytes
+      FROM follower JOIN {outbox_events} AS event USING (event_id) WHERE follower.may_run) AS sized) AS measured
+  WHERE bytes_before < $15
 ), claimed AS (
   UPDATE {outbox_deliveries} AS delivery
   SET status = 'leased', lease_relay = $1, lease_epoch = $2, alone = $11,

@@ -308,16 +308,20 @@ async def test_the_front_of_the_scan_follows_what_is_open(stage: Stage) -> None:
     await line.close()
 
 
+@pytest.mark.parametrize(("letters", "bytes_max"), [(1_000, 1_500), (100_000, 25_000)])
 @pytest.mark.parametrize("fails_first", [False, True])
 async def test_a_claim_takes_no_more_than_memory_has_room_for(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, fails_first: bool
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, fails_first: bool, letters: int, bytes_max: int
 ) -> None:
-    """R12: neither of events nor of deliveries; what is left is claimed next, in order."""
-    monkeypatch.setattr(relay_store, "CLAIM_BYTES_MAX", 1_500)
+    """R12: neither of events nor of deliveries, and however small what is large is stored.
+
+    What is left is claimed next, in order.
+    """
+    monkeypatch.setattr(relay_store, "CLAIM_BYTES_MAX", bytes_max)
     claims: list[int] = []
     for name in ("claim_events", "claim_deliveries"):
         monkeypatch.setattr(Store, name, _counted(getattr(Store, name), claims))
-    whats = [letter * 1_000 for letter in "abcde"]
+    whats = [letter * letters for letter in "abcde"]
     seen = Recorder()
     for what in whats if fails_first else []:
         seen.fail(what)
