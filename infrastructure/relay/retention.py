@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.store import Store
 
 WINDOW_ROWS = 2_000
-# Of each maintenance, so that purging a million rows takes its time and nobody else's.
+# Of each step, so that purging a million rows takes its time and nobody else's.
 WINDOWS_MAX = 5
 REST_SECONDS = 60.0
 _FIRST_ID = UUID(int=0)
@@ -33,16 +33,17 @@ class Retention:
     _receipts_after: UUID = _FIRST_ID
     _next_at: float = 0.0
 
-    async def step(self, line: Line) -> None:
-        """Purge a few windows; when there is nothing older, rest."""
+    async def step(self, line: Line) -> bool:
+        """Purge a few windows, and return whether there is more; when there is nothing older, rest."""
         if self.days is None or time.monotonic() < self._next_at:
-            return
+            return False
         receipt_days = max(self.days, float(RECEIPT_DAYS_MIN))
         for _ in range(WINDOWS_MAX):
             if await self._purge_events(line, self.days, receipt_days):
                 self._next_at = time.monotonic() + REST_SECONDS
                 break
         await self._purge_receipts(line, receipt_days)
+        return time.monotonic() >= self._next_at
 
     async def _purge_events(self, line: Line, days: float, receipt_days: float) -> bool:
         """Purge one window; True if there is nothing older, or another relay is at it."""

@@ -53,8 +53,16 @@ class Upkeep:
         if self.roster is not None:
             self.roster.subscribe(*await self.store.subscriptions(self.line))
         self._watch_oldest(await self.claimer.raise_front(self.line))
-        await self.retention.step(self.line)
-        await asyncio.sleep(self.pause_seconds)
+        await self._purge_and_rest()
+
+    async def _purge_and_rest(self) -> None:
+        """Purge until all that is old is gone, but no more than half of the time, and rest."""
+        until = time.monotonic() + self.pause_seconds
+        while (began := time.monotonic()) < until:
+            if not await self.retention.step(self.line):
+                break
+            await asyncio.sleep(time.monotonic() - began)
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
 
     async def take_over(self) -> None:
         """End leases that have run out, and free what they held."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from infrastructure.relay import retention
+from infrastructure.relay.line import Line
 from infrastructure.relay.retention import Retention
 from infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
@@ -41,9 +42,9 @@ async def test_what_was_delivered_long_ago_goes_with_its_receipts(
     await old_events(stage, "a", "b", "c", "d", "e")
     await stage.put("new")
     keeper = Retention(Store(), 7.0)
-    await keeper.step(stage.line())
+    assert await keeper.step(stage.line())
     assert list(await stage.events()) == ["e", "new"]
-    await keeper.step(stage.line())
+    assert not await keeper.step(stage.line())
     assert list(await stage.events()) == ["new"]
     assert (keeper.purged, await stage.receipts()) == (5, [])
 
@@ -96,3 +97,32 @@ async def test_a_serving_relay_purges(stage: Stage) -> None:
 
     async with serving(stage.relay(at=None, poll_interval_seconds=0.05)):
         await until(is_gone)
+
+
+async def test_it_purges_as_fast_as_events_come(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R13: while there is more that is old, a relay does not wait for its next maintenance."""
+    monkeypatch.setattr(retention, "WINDOW_ROWS", 1)
+    monkeypatch.setattr(retention, "WINDOWS_MAX", 1)
+    await old_events(stage, *(f"e{n}" for n in range(20)))
+
+    async def are_gone() -> bool:
+        return await stage.events() == {}
+
+    async with serving(stage.relay(at=None, poll_interval_seconds=3600)):
+        await until(are_gone)
+
+
+async def test_it_purges_no_longer_than_until_the_next_maintenance(stage: Stage) -> None:
+    """R3, R13: however much there is, the other chores have their time."""
+    steps: list[int] = []
+
+    class Endless(Retention):
+        async def step(self, line: Line) -> bool:
+            steps.append(1)
+            return True
+
+    relay = stage.relay(at=None, poll_interval_seconds=0.05)
+    upkeep = relay._upkeep(await relay._start())  # noqa: SLF001 - what it does every poll interval
+    upkeep.retention = Endless(Store(), 7.0)
+    await upkeep.step()
+    assert steps
