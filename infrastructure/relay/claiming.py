@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.line import Line
     from infrastructure.relay.presses import Presses
     from infrastructure.relay.roster import Roster
-    from infrastructure.relay.store import Lease, Store
+    from infrastructure.relay.store import Lease, OpenScan, Store
     from infrastructure.relay.work import ClaimedEvent
 
 # A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
@@ -71,6 +71,9 @@ class Claimer:
     _front: int = 0
     _front_next: int = 0
     _lowest: int = 0
+    _settled_below: int = 0
+    _writers_until: tuple[int, int] = (0, 0)
+    """The first transaction that had not begun at some time, and the highest position then."""
     _moments: deque[tuple[float, int]] = attrs.Factory(deque)
     _after: dict[str, str] = attrs.Factory(dict)
     """Where the scan of heads goes on, by handler; one that has come to its end there waits for the others."""
@@ -113,11 +116,19 @@ class Claimer:
         Not of the last: what a transaction of a few seconds commits below it would wait for the next. Return
         how old the lowest is.
         """
-        self._front, (lowest, age_seconds) = self._front_next, await self.store.lowest_open(line)
-        if lowest is not None:
-            self._front_next = lowest
+        self._front, scan = self._front_next, await self.store.lowest_open(line)
+        if scan.lowest is not None:
+            self._front_next = scan.lowest
         self._lowest = self._front
-        return age_seconds
+        self._watch_writers(scan)
+        return scan.age_seconds
+
+    def _watch_writers(self, scan: OpenScan) -> None:
+        """Note below which position nothing can become open, once all who wrote when it was the highest are done."""
+        writer, last = self._writers_until
+        if scan.oldest_transaction >= writer:
+            self._settled_below = last if scan.lowest is None else min(last, scan.lowest)
+            self._writers_until = scan.next_transaction, scan.last
 
     async def claim_events(self, line: Line, lease: Lease) -> int:
         """Claim events once; `events_due` stays true while there may be more."""
@@ -133,6 +144,7 @@ class Claimer:
                 lowest=min(begin, self._lowest),
                 limit=limit,
                 names=self.roster.names_in_order,
+                settled_below=self._settled_below,
             )
         except BaseException:
             self.events_due = True

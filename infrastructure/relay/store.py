@@ -45,6 +45,17 @@ class EventScan:
 
 
 @attrs.frozen
+class OpenScan:
+    """What there is to claim from: the lowest open position, the highest there is, and who may yet write."""
+
+    lowest: int | None
+    age_seconds: float | None
+    last: int
+    oldest_transaction: int
+    next_transaction: int
+
+
+@attrs.frozen
 class DeliveryScan:
     """What a claim of deliveries saw: `last` is where each handler's next one hops on, `more` what was too large."""
 
@@ -71,13 +82,31 @@ class Store:
         return in_schema(statement, self.schema)
 
     async def claim_events(
-        self, line: Line, lease: Lease, *, begin: int, lowest: int, limit: int, names: Sequence[str] = ()
+        self,
+        line: Line,
+        lease: Lease,
+        *,
+        begin: int,
+        lowest: int,
+        limit: int,
+        names: Sequence[str] = (),
+        settled_below: int = 0,
     ) -> tuple[list[ClaimedEvent], EventScan]:
         """Take pending events in order."""
         *rows, report = await line.fetch_as(
             ClaimedEvent,
             self._sql(claims.CLAIM_EVENTS),
-            *(lease.relay, lease.epoch, begin, lowest, limit, self.now, CLAIM_BYTES_MAX, names),
+            *(
+                lease.relay,
+                lease.epoch,
+                begin,
+                lowest,
+                limit,
+                self.now,
+                CLAIM_BYTES_MAX,
+                names,
+                settled_below,
+            ),
         )
         rows.sort(key=_position)
         return rows, EventScan(**json.loads(report["report"]))
@@ -122,10 +151,10 @@ class Store:
         rows.sort(key=_position)
         return rows, DeliveryScan(**json.loads(report["report"]))
 
-    async def lowest_open(self, line: Line) -> tuple[int | None, float | None]:
+    async def lowest_open(self, line: Line) -> OpenScan:
         """Return where a scan needs to begin, and for how many seconds that event has been there."""
-        rows = await line.fetch(self._sql(claims.LOWEST_OPEN), self.now)
-        return (rows[0]["position"], float(rows[0]["age_seconds"])) if rows else (None, None)
+        [row] = await line.fetch(self._sql(claims.LOWEST_OPEN), self.now)
+        return OpenScan(**row)
 
     async def mark(
         self,

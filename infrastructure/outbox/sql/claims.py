@@ -4,13 +4,15 @@ from __future__ import annotations
 
 # Take pending events, each with all earlier open ones of its aggregate being taken too or in our hands already.
 # 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most,
-# 8 names under which deliveries may keep an event from being handled here at once.
+# 8 names under which deliveries may keep an event from being handled here at once, 9 position below which nothing can
+# become open any more.
 #
 # - The lease is locked, so that nobody ends it while rows get it.
 # - `earlier` is read from the statement's snapshot: what another relay took meanwhile was open in it, so it
 #   blocks; what another let go of blocks once more than needed, until the next claim.
 # - What committed long after it took its position may stand below 4. `late` finds it by the number before
-#   the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` is all.
+#   the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` goes
+#   back to 9.
 # - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
 #   from being cleaned up, to find that out is dearer than to ask for each aggregate.
 # - What a limit is set to is a probe of the index. Without one the server, who knows of nothing unsettled, may read
@@ -39,7 +41,7 @@ WITH lease AS (
   FROM {outbox_events}
   WHERE status IN ('pending', 'leased')
     AND position >= (SELECT CASE WHEN EXISTS (
-      SELECT FROM candidate WHERE aggregate_id IS NOT NULL AND aggregate_version IS NULL) THEN 0 ELSE $4 END)
+      SELECT FROM candidate WHERE aggregate_id IS NOT NULL AND aggregate_version IS NULL) THEN $9::bigint ELSE $4 END)
     AND position < (SELECT max(position) FROM candidate)
     AND position NOT IN (SELECT position FROM candidate)
 ), head AS MATERIALIZED (
@@ -93,10 +95,16 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
   'revision', (SELECT coalesce(sum(revision), 0) FROM {outbox_subscriptions}))::text
 """
 
-# Find the lowest open position, below which no scan needs to begin, and its age. 1 now.
+# Find the lowest open position, below which no scan needs to begin, and its age; the highest of all that is there; the
+# oldest transaction that may yet write, and the next. 1 now.
 LOWEST_OPEN = """
-SELECT position, extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - created_at) AS age_seconds
-FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1
+SELECT lowest.position AS lowest, lowest.age_seconds::float8 AS age_seconds,
+       coalesce((SELECT max(position) FROM {outbox_events}), 0) AS last,
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS oldest_transaction,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next_transaction
+FROM (VALUES (true)) AS always LEFT JOIN LATERAL (
+  SELECT position, extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - created_at) AS age_seconds
+  FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1) AS lowest ON true
 """
 
 # Take deliveries whose turn it is: per order_key and handler the lowest unsettled one, if it is waiting and

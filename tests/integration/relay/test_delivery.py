@@ -16,6 +16,7 @@ from kernel import current_delivery
 from kernel.context import Delivery
 from tests.domain import Announced, Noted, Paid
 from tests.relaying import Recorder, Stage, handler
+from tests.waiting import until
 
 
 async def test_an_event_is_delivered_once_and_marked(stage: Stage) -> None:
@@ -199,6 +200,39 @@ async def test_what_commits_late_is_not_overtaken_by_what_was_recorded_after_it(
     assert seen.seen == ["other", "late", "next"]
 
 
+async def test_a_claim_of_emitted_events_looks_no_further_back_than_it_must(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R13, K4: to where a transaction may yet commit what it has written, and no further once it has ended."""
+    claim, looked = Store.claim_events, list[int]()
+
+    async def watched(self: Store, *given: Any, settled_below: int, **named: Any) -> Any:
+        looked.append(settled_below)
+        return await claim(self, *given, settled_below=settled_below, **named)
+
+    monkeypatch.setattr(Store, "claim_events", watched)
+    relay = stage.relay(handler("h", Recorder()))
+
+    async def looks_back_to(position: int) -> bool:
+        await raise_front(relay)
+        await relay.run_once()
+        return looked[-1] == position
+
+    await stage.put("before", of=uuid4(), numbered=False)
+    async with stage.engine.connect() as connection:
+        slow: Any = (await connection.get_raw_connection()).driver_connection
+        transaction = slow.transaction()
+        await transaction.start()
+        await stage.put("late", by=slow)
+        await stage.put("after", of=uuid4(), numbered=False)
+        for _ in range(4):
+            await looks_back_to(0)
+        assert max(looked) <= 1
+        await transaction.commit()
+    await until(lambda: looks_back_to(3))
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
 async def test_a_handler_reads_what_it_serves(stage: Stage) -> None:
     """K5: position, headers, attempt."""
     found: list[Delivery] = []
@@ -304,7 +338,7 @@ async def test_the_front_of_the_scan_follows_what_is_open(stage: Stage) -> None:
     """R13: the lowest open position is where a scan begins."""
     store, line = Store(None, stage.at(0)), Line(stage.engine)
     await stage.put("a", "b")
-    assert (await store.lowest_open(line))[0] == (await stage.event("a"))["position"]
+    assert (await store.lowest_open(line)).lowest == (await stage.event("a"))["position"]
     await line.close()
 
 
