@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from infrastructure.relay.store import Store
 from kernel import Reject
 from kernel.handlers import HandlerRegistration
 from tests.relaying import Recorder, Stage, handler
+from tests.waiting import until
 
 QUEUE = "q"
 WEEK_AND_A_DAY = "UPDATE outbox_events SET {0} = {0} - interval '8 days'"
@@ -35,7 +37,7 @@ async def consume(stage: Stage, act: Any, *, at: float = 0) -> None:
     await relay.run_until_idle()
 
 
-async def arrive(stage: Stage, what: str) -> None:
+async def arrive(stage: Stage, what: str, *, line: Any = None) -> None:
     """Store the event as it comes back through the queue."""
     row = await stage.event(what)
     event_id, payload = row["event_id"], row["payload"]
@@ -46,7 +48,7 @@ async def arrive(stage: Stage, what: str) -> None:
             aggregate_id=row["aggregate_id"],
             aggregate_version=row["aggregate_version"],
         )
-    assert await Storage(QUEUE).store(stage.line(), [received]) == {}
+    assert await Storage(QUEUE).store(line or stage.line(), [received]) == {}
 
 
 async def purge_all(stage: Stage) -> None:
@@ -74,6 +76,37 @@ async def test_what_arrives_in_the_first_pass_keeps_the_event_open(stage: Stage,
     assert seen.seen == ["a"]
     await stage.drain(handler("own", act), at=3600)
     assert await stage.events() == {"a": "delivered"}
+
+
+async def test_a_mark_that_waits_for_what_arrives_sees_it(stage: Stage) -> None:
+    """R2, T3: of two events that are marked together, one is being stored at that moment."""
+    await consume(stage, Recorder())
+    begun, stored = asyncio.Event(), asyncio.Event()
+
+    async def act(event: Any) -> None:
+        begun.set()
+        await stored.wait()
+
+    await stage.put("a", "b")
+    async with stage.engine.connect() as connection:
+        storing: Any = (await connection.get_raw_connection()).driver_connection
+        relay = asyncio.create_task(stage.drain(handler("own", act)))
+        await begun.wait()
+        await storing.execute("BEGIN")
+        await arrive(stage, "b", line=storing)
+        stored.set()
+        await until(lambda: a_mark_waits(stage))
+        await storing.execute("COMMIT")
+        await relay
+    assert await stage.events() == {"a": "delivered", "b": "open"}
+
+
+async def a_mark_waits(stage: Stage) -> bool:
+    return bool(
+        await stage.witness.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%''delivered''%'"
+        )
+    )
 
 
 async def test_what_arrives_before_the_first_pass_keeps_the_event_open(stage: Stage) -> None:
