@@ -21,6 +21,8 @@ Header = str | int | bool | None
 
 # The names under which a row, a published body or a broker's headers hold something else (X5, T1).
 _ENVELOPE_NAMES = RESERVED_FIELDS | {
+    "BCC",
+    "CC",
     "consumed_from",
     "created_at",
     "event_id",

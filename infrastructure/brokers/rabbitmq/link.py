@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aio_pika import connect
+from pamqp.header import ContentHeader
 
 from infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
 
 if TYPE_CHECKING:
-    from aio_pika.abc import AbstractChannel, AbstractConnection
+    from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractMessage
 
     from infrastructure.brokers.rabbitmq.address import Address
 
@@ -22,6 +23,8 @@ CLOSE_SECONDS_MAX = 2.0
 # How far the client reads ahead of whoever works on its channels. Its own 10 are three messages for each turn of the
 # event loop, in which handlers may keep it for milliseconds.
 FRAMES_MAX = 1_000
+# RabbitMQ's own default.
+FRAME_BYTES_MAX = 131_072
 
 
 class Link:
@@ -34,6 +37,8 @@ class Link:
         self._name = name
         self._answer_seconds_max = answer_seconds_max
         self._connection: AbstractConnection | None = None
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        """What the broker last took at once: all headers of a message are in one frame, its body is cut."""
         self._turn = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -91,15 +96,20 @@ class Link:
                     self._connection = await connect(
                         self.address.url, client_properties={"connection_name": self._name}
                     )
-                _read_ahead(self._connection)
+                self._tune(self._connection)
             assert self._connection is not None  # noqa: S101 - just made
             return self._connection
 
+    def _tune(self, connection: AbstractConnection) -> None:
+        assert connection.transport is not None  # noqa: S101 - it is connected
+        underlay: Any = connection.transport.connection
+        underlay.channel = partial(underlay.channel, frame_buffer_size=FRAMES_MAX)
+        self.frame_bytes_max = underlay.connection_tune.frame_max or self.frame_bytes_max
 
-def _read_ahead(connection: AbstractConnection) -> None:
-    assert connection.transport is not None  # noqa: S101 - it is connected
-    underlay: Any = connection.transport.connection
-    underlay.channel = partial(underlay.channel, frame_buffer_size=FRAMES_MAX)
+
+def header_bytes(message: AbstractMessage) -> int:
+    """Return how much a message's properties and headers take in their frame."""
+    return len(ContentHeader(body_size=len(message.body), properties=message.properties).marshal())
 
 
 async def _close(connection: AbstractConnection) -> None:

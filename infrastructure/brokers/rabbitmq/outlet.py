@@ -15,21 +15,24 @@ from aio_pika import Message as AmqpMessage
 from aio_pika.exceptions import (
     AMQPChannelError,
     AMQPError,
+    ChannelClosed,
     ChannelInvalidStateError,
+    ChannelNotFoundEntity,
     DeliveryError,
     PublishError,
 )
-from aiormq.exceptions import ChannelAccessRefused
+from aiormq.exceptions import ChannelAccessRefused, ConnectionChannelError
 
 from infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
 from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import Link
+from infrastructure.brokers.rabbitmq.link import Link, header_bytes
 from infrastructure.brokers.rabbitmq.trouble import (
     BrokerForbids,
     BrokerRefusal,
     explained,
     is_cancelled,
     sentence,
+    told,
     unanswered,
 )
 
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 CONFIRM_SECONDS_MAX = 10.0
 # A channel or a connection that was closed in the middle is opened again for this message; not for ever.
 CHANNELS_MAX = 3
+SUSPECTS_AT_ONCE_MAX = 16
 REDECLARE_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 # The client ends what waits for a connection that is closed as if it had been cancelled.
@@ -78,6 +82,14 @@ class RabbitOutlet:
     """Why the last attempt to open it had failed."""
     _redeclare_at: float = 0.0
     _look_at: float = 0.0
+    _suspects: int = 0
+    _suspects_link: Link = attrs.field()
+    """Not the connection of all others: a busy one ends with the channel that was ended in the middle."""
+    _suspects_turn: asyncio.Semaphore = attrs.Factory(lambda: asyncio.Semaphore(SUSPECTS_AT_ONCE_MAX))
+
+    @_suspects_link.default
+    def _link_of_suspects(self) -> Link:
+        return Link(self.link.address, f"outbox publisher {self.publisher.name}, one by one")
 
     async def publish(self, message: Message) -> Outcome:
         """Send it and await the confirm, through at most a few channels and one deadline."""
@@ -117,6 +129,7 @@ class RabbitOutlet:
     async def close(self) -> None:
         """Hang up."""
         self._forget()
+        await self._suspects_link.close()
         await self.link.close()
 
     # --- sending ------------------------------------------------------------------------------------
@@ -136,10 +149,42 @@ class RabbitOutlet:
                 if is_cancelled():
                     raise
                 self._forget(exchange, whole=not isinstance(error, AMQPChannelError))
-                if (refused := _too_large(error, message)) is not None:
+                if (refused := self._too_large(error, message)) is not None:
                     return refused
+                if _is_over_a_message(error):
+                    return await self._publish_alone(message, routing_key)
                 if not tries_left or isinstance(error, ChannelAccessRefused):
                     raise
+
+    async def _publish_alone(self, message: AmqpMessage, routing_key: str) -> Outcome:
+        """Send one of those that a channel may have been ended over on its own: if that ends too, it is to blame."""
+        self._suspects += 1
+        try:
+            async with asyncio.timeout(self.confirm_seconds_max), self._suspects_turn:
+                channel = await self._suspects_link.channel()
+                exchange = await channel.get_exchange(str(self.publisher.exchange), ensure=False)
+                outcome = await self._send(exchange, message, routing_key)
+                await channel.close()
+                return outcome
+        except ChannelClosed as error:
+            if not _is_over_a_message(error):
+                raise
+            return Refused(f"the broker ends the channel over it: {told(error)}")
+        finally:
+            self._suspects -= 1
+            if not self._suspects:
+                self._suspects_link.drop()
+
+    def _too_large(self, error: BaseException, message: AmqpMessage) -> Refused | None:
+        """Tell whether it was this message that was too large; others in flight are not to blame."""
+        if (size := header_bytes(message)) > self.link.frame_bytes_max:
+            return Refused(
+                f"its headers have {size:,} bytes, and the broker takes {self.link.frame_bytes_max:,}"
+            )
+        found = _TOO_LARGE.search(str(error))
+        if found is None or int(found[1]) != len(message.body):
+            return None
+        return Refused(f"it has {len(message.body):,} bytes, and the broker takes fewer ({error})")
 
     async def _send(self, exchange: AbstractExchange, message: AmqpMessage, routing_key: str) -> Outcome:
         try:
@@ -240,9 +285,11 @@ def _blocked(address: Address) -> str:
     )
 
 
-def _too_large(error: BaseException, message: AmqpMessage) -> Refused | None:
-    """Tell whether it was this message that the channel was closed for; others in flight are not to blame."""
-    found = _TOO_LARGE.search(str(error))
-    if found is None or int(found[1]) != len(message.body):
-        return None
-    return Refused(f"it has {len(message.body):,} bytes, and the broker takes fewer ({error})")
+def _is_over_a_message(error: BaseException) -> bool:
+    """Tell whether one of the messages in flight may be to blame for this, and not the exchange or its rights."""
+    if isinstance(error, ChannelAccessRefused):
+        return "access to topic" in str(error)
+    # The latter is what the broker says of messages that were sent before it was known that their channel had ended.
+    return isinstance(error, ChannelClosed | ConnectionChannelError) and not isinstance(
+        error, ChannelNotFoundEntity
+    )

@@ -93,9 +93,9 @@ def sentence(error: BaseException, address: Address, *, greeting: bool = False) 
             f"the connection to RabbitMQ at {address} was lost: look at its log and the network"
         )
     if isinstance(error, ConnectionClosed):
-        return BrokerUnreachable(f"RabbitMQ at {address} has closed the connection ({_told(error)})")
+        return BrokerUnreachable(f"RabbitMQ at {address} has closed the connection ({told(error)})")
     if isinstance(error, ChannelClosed):
-        return BrokerRefusal(f"RabbitMQ at {address} has closed the channel ({_told(error)})")
+        return BrokerRefusal(f"RabbitMQ at {address} has closed the channel ({told(error)})")
     return _unreachable(error, address)
 
 
@@ -132,11 +132,11 @@ def _unreachable(error: BaseException, address: Address) -> BrokerUnreachable:
         )
     if isinstance(root, ssl.SSLError):
         return BrokerUnreachable(
-            f"no TLS with RabbitMQ at {address} ({_told(root)}): give the authority with ?cafile=… in RABBITMQ_URL, "
+            f"no TLS with RabbitMQ at {address} ({told(root)}): give the authority with ?cafile=… in RABBITMQ_URL, "
             "or use the name that its certificate has"
         )
     return BrokerUnreachable(
-        f"RabbitMQ at {address} cannot be reached ({_told(root)}): start it, or correct RABBITMQ_URL"
+        f"RabbitMQ at {address} cannot be reached ({told(root)}): start it, or correct RABBITMQ_URL"
     )
 
 
@@ -151,7 +151,7 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """Return the broker's or the system's own words, in one line."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
         return os.strerror(error.errno or 0)

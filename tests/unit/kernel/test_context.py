@@ -95,7 +95,7 @@ def test_what_cannot_be_stored_is_refused_at_once(headers: dict[str, Any], sente
 
 
 @pytest.mark.parametrize(
-    "name", [*Envelope._fields, "position", "headers", "timestamp", "created_at", "stamp"]
+    "name", [*Envelope._fields, "position", "headers", "timestamp", "created_at", "stamp", "CC", "BCC"]
 )
 def test_a_header_named_like_a_part_of_the_envelope_is_refused(name: str) -> None:
     with (

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import attrs
 import pytest
+from aio_pika import Message as AmqpMessage
+from aiormq.exceptions import ChannelAccessRefused
 
 from infrastructure.brokers import PUBLISHED, Message, Outage, Refused
 from infrastructure.brokers.rabbitmq import Address
@@ -145,3 +148,60 @@ async def test_while_an_alarm_lasts_nobody_waits_for_a_confirm(own_post: Post) -
 
 async def is_proved(outlet: RabbitOutlet) -> bool:
     return await outlet.prove() is None
+
+
+async def test_what_the_broker_ends_the_channel_over_is_refused_and_takes_no_other_along(post: Post) -> None:
+    """R7, T4: all that is in flight on a channel ends with it, and one of them is to blame."""
+    others = [message() for _ in range(30)]
+    guilty = attrs.evolve(message(), headers={"CC": "no list"})
+    async with outlet_of(post) as outlet:
+        sent = [*others[:15], guilty, *others[15:]]
+        outcomes = await asyncio.gather(*(outlet.publish(each) for each in sent))
+        refused = outcomes.pop(15)
+        assert isinstance(refused, Refused)
+        assert "unacceptable_type_in_header" in refused.reason
+        assert set(outcomes) == {PUBLISHED}
+    assert {each.message_id for each in await post.take()} == {each.message_id for each in others}
+
+
+async def test_headers_that_are_too_large_are_refused_and_take_no_other_along(post: Post) -> None:
+    """R7, T4: over these the broker ends the whole connection."""
+    others = [message() for _ in range(10)]
+    guilty = attrs.evolve(message(), headers={f"k{number:05}": "" for number in range(12_000)})
+    async with outlet_of(post) as outlet:
+        outcomes = await asyncio.gather(*(outlet.publish(each) for each in [*others, guilty]))
+    refused = outcomes.pop()
+    assert isinstance(refused, Refused)
+    assert "its headers have 144,0" in refused.reason
+    assert set(outcomes) == {PUBLISHED}
+    assert {each.message_id for each in await post.take()} == {each.message_id for each in others}
+
+
+async def test_a_type_that_the_user_may_not_publish_is_that_events_affair(own_post: Post) -> None:
+    """R7: the broker can forbid routing keys one by one."""
+    control, exchange = own_post.broker.control, own_post.topology.exchanges[0]
+    assert control is not None
+    async with somebody(own_post.broker) as url, outlet_of(own_post, url) as outlet:
+        user = Address.parse(url).user
+        await asyncio.to_thread(
+            control, "set_topic_permissions", "-p", "/", user, exchange, r"^bank\.noted$", ".*"
+        )
+        outcomes = await asyncio.gather(
+            *(outlet.publish(message(routing_key=key)) for key in ("bank.noted", "bank.secret", "bank.noted"))
+        )
+        refused = outcomes.pop(1)
+        assert isinstance(refused, Refused)
+        assert "access to topic 'bank.secret'" in refused.reason
+        assert set(outcomes) == {PUBLISHED}
+
+
+async def test_rights_that_go_while_one_is_looked_for_are_an_outage(own_post: Post) -> None:
+    """R7: a message that is tried alone is not to blame for what forbids them all."""
+    await own_post.declare()
+    exchange = own_post.topology.exchanges[0]
+    async with (
+        somebody(own_post.broker, configure="", write="^$", read="") as url,
+        outlet_of(own_post, url) as outlet,
+    ):
+        with pytest.raises(ChannelAccessRefused, match=f"access to exchange '{exchange}'"):
+            await outlet._publish_alone(AmqpMessage(b"{}"), "bank.noted")  # noqa: SLF001 - rights go in between
