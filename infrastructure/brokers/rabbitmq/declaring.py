@@ -70,14 +70,18 @@ def things(topology: Topology) -> Iterator[Thing]:
             yield Thing("queue", queue.name, arguments, str(queue.exchange), queue.bindings)
 
 
-async def declare(link: Link, topology: Topology) -> None:
-    """Make what is missing, or raise why it cannot be."""
+async def declare(link: Link, topology: Topology, *, needed: str | None = None) -> list[str]:
+    """Make what is missing, or raise why it cannot be; where one thing is needed, return what else we may not make."""
+    lacking: list[str] = []
     for thing in things(topology):
         found = await _find(link, thing, apply=True)
         if found.state == "conflict":
             raise TopologyConflict(found.detail)
         if found.state == "forbidden":
-            raise BrokerForbids(found.detail)
+            if needed in (None, thing.name):
+                raise BrokerForbids(found.detail)
+            lacking.append(found.detail)
+    return lacking
 
 
 async def survey(link: Link, topology: Topology, *, apply: bool) -> list[Finding]:

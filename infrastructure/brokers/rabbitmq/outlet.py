@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import struct
 import time
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
     from infrastructure.brokers.rabbitmq.address import Address
     from infrastructure.brokers.topology import Publisher, Topology
+
+_log = logging.getLogger("outbox.publisher")
 
 CONFIRM_SECONDS_MAX = 10.0
 # A channel or a connection that was closed in the middle is opened again for this message; not for ever.
@@ -82,6 +85,8 @@ class RabbitOutlet:
     """Why the last attempt to open it had failed."""
     _redeclare_at: float = 0.0
     _look_at: float = 0.0
+    _guilty: set[str] = attrs.Factory(set)
+    """Routing keys of what a channel was last ended over: it is not sent with others again."""
     _suspects: int = 0
     _suspects_link: Link = attrs.field()
     """Not the connection of all others: a busy one ends with the channel that was ended in the middle."""
@@ -141,6 +146,8 @@ class RabbitOutlet:
             exchange = await self._opened()
             if await self._is_blocked():
                 return Outage(_blocked(self.link.address))
+            if routing_key in self._guilty:
+                return await self._publish_alone(message, routing_key)
             try:
                 return await self._send(exchange, message, routing_key)
             except TIMEOUT:
@@ -164,11 +171,13 @@ class RabbitOutlet:
                 channel = await self._suspects_link.channel()
                 exchange = await channel.get_exchange(str(self.publisher.exchange), ensure=False)
                 outcome = await self._send(exchange, message, routing_key)
+                self._guilty.discard(routing_key)
                 await channel.close()
                 return outcome
         except ChannelClosed as error:
             if not _is_over_a_message(error):
                 raise
+            self._guilty.add(routing_key)
             return Refused(f"the broker ends the channel over it: {told(error)}")
         finally:
             self._suspects -= 1
@@ -240,7 +249,7 @@ class RabbitOutlet:
                 # What closed the channel has closed the connection as well, by now.
                 self.link.drop()
         try:
-            await declare(self.link, self.topology)
+            await self._declare()
             await self._open_channel()
         except BrokerRefusal as refusal:
             self._refusal = refusal
@@ -255,7 +264,15 @@ class RabbitOutlet:
         """Make queues again that somebody has deleted; the message finds them at its next attempt."""
         if time.monotonic() >= self._redeclare_at:
             self._redeclare_at = time.monotonic() + REDECLARE_SECONDS
-            await declare(self.link, self.topology)
+            try:
+                await self._declare()
+            except BrokerRefusal as refusal:
+                _log.warning("%s", refusal, extra={"publisher": self.publisher.name})
+
+    async def _declare(self) -> None:
+        """Make what is missing; queues that we may not make are others' affair, and so is what they do not get."""
+        for detail in await declare(self.link, self.topology, needed=self.publisher.exchange):
+            _log.warning("%s", detail, extra={"publisher": self.publisher.name})
 
     async def _outage(self, refusal: BrokerRefusal, cause: BaseException | None) -> Outage:
         if await self.link.blocked():

@@ -12,12 +12,12 @@ import pytest
 from aio_pika import Message as AmqpMessage
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers import PUBLISHED, Message, Outage, Refused
+from infrastructure.brokers import PUBLISHED, Message, Outage, Queue, Refused
 from infrastructure.brokers.rabbitmq import Address
 from infrastructure.brokers.rabbitmq.link import Link
 from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 from tests.brokers import MESSAGE_BYTES_MAX
-from tests.post import Post
+from tests.post import Post, topology
 from tests.rights import somebody
 from tests.waiting import until
 
@@ -122,6 +122,34 @@ async def test_who_may_write_to_its_exchange_alone_needs_no_more(own_post: Post)
         assert await outlet.publish(message()) == PUBLISHED
 
 
+async def test_where_queues_are_made_by_others_a_missing_one_is_the_affair_of_its_events(
+    own_post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R7, T2: what we may not make is told, and everything else goes on."""
+    own_post.topology = topology(Queue("the-notes", ("bank.*",)), Queue("the-shops", ("shop.*",)))
+    await own_post.declare()
+    async with (
+        somebody(own_post.broker, configure="") as url,
+        outlet_of(own_post, url) as outlet,
+    ):
+        assert await outlet.publish(message()) == PUBLISHED
+        async with own_post.witness.channel() as channel:
+            await channel.queue_delete(own_post.queue)
+        assert isinstance(await outlet.publish(message()), Refused)
+        assert "queue 'the-notes' is missing and user" in caplog.text
+        await outlet.close()
+        assert await outlet.prove() is None
+        assert isinstance(await outlet.publish(message()), Refused)
+        assert await outlet.publish(message(routing_key="shop.opened")) == PUBLISHED
+        async with own_post.witness.channel() as channel:
+            await channel.exchange_delete(own_post.topology.exchanges[0])
+        await outlet.close()
+        outage = await outlet.prove()
+        assert isinstance(outage, Outage)
+        assert "exchange" in outage.reason
+        assert "is missing and user" in outage.reason
+
+
 async def test_while_an_alarm_lasts_nobody_waits_for_a_confirm(own_post: Post) -> None:
     """T4, R7: once it is known, each message is told so at once; the connection is kept."""
     control = own_post.broker.control
@@ -193,6 +221,15 @@ async def test_a_type_that_the_user_may_not_publish_is_that_events_affair(own_po
         assert isinstance(refused, Refused)
         assert "access to topic 'bank.secret'" in refused.reason
         assert set(outcomes) == {PUBLISHED}
+        await own_post.take()
+        # By now it is known, and ends nothing that others are on.
+        keys = ("bank.noted", "bank.secret", "bank.noted")
+        again = await asyncio.gather(*(outlet.publish(message(routing_key=key)) for key in keys))
+        assert isinstance(again[1], Refused)
+        assert await own_post.waiting() == 2
+        await asyncio.to_thread(control, "clear_topic_permissions", "-p", "/", user)
+        for _ in range(2):
+            assert await outlet.publish(message(routing_key="bank.secret")) == PUBLISHED
 
 
 async def test_rights_that_go_while_one_is_looked_for_are_an_outage(own_post: Post) -> None:
