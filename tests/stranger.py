@@ -18,8 +18,8 @@ def read(url: str, queue: str) -> Iterator[tuple[str, dict[str, Any], dict[str, 
     channel.connection.close()
 
 
-def write(url: str, queue: str, body: bytes) -> None:
-    """Put a message into a queue that says nothing beside its body."""
+def write(url: str, queue: str, body: bytes, **properties: Any) -> None:
+    """Put a message into a queue that says nothing beside its body, or whatever AMQP lets it say."""
     channel = pika.BlockingConnection(pika.URLParameters(url)).channel()
-    channel.basic_publish("", queue, body)
+    channel.basic_publish("", queue, body, pika.BasicProperties(**properties))
     channel.connection.close()

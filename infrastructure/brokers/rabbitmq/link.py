@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aio_pika import connect
 from pamqp.header import ContentHeader
 
+from infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
 from infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Link:
         async with self._turn:
             if not self.is_open:
                 self.drop()
+                read_whatever_comes()
                 # The deadline is the caller's.
                 with explained(self.address, self._answer_seconds_max, greeting=True):
                     self._connection = await connect(

@@ -319,6 +319,34 @@ def _as_strangers_do(value: Any) -> bytes:
     return _encode_table_value(value)
 
 
+# In microseconds, and in an encoding of the last century.
+UNREADABLE = [
+    {"timestamp": 1_760_000_000_000_000},
+    {"type": b"\xff\xfe"},
+    {"message_id": b"\xff\xfe"},
+    {"content_type": b"\xff" * 255},
+    {"headers": {"when": b"nothing"}, "app_id": b"\xe9"},
+    {"priority": 255},
+]
+
+
+@pytest.mark.parametrize("properties", UNREADABLE, ids=lambda each: "+".join(each))
+async def test_what_the_client_cannot_read_blocks_neither_its_queue_nor_the_dead_letters(
+    post: Post, stage: Stage, properties: dict[str, Any]
+) -> None:
+    """T3: what others put behind it is stored, and it goes back and forth like any letter."""
+    await post.declare()
+    await asyncio.to_thread(stranger.write, post.broker.url, post.queue, b"no json", **properties)
+    await post.note("after")
+    async with consuming(post, stage):
+        await until(lambda: delivered(stage, "after"))
+        await until(lambda: lies(post, post.dead, 1))
+    [letter] = await look(post)
+    assert letter.queue == post.queue
+    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await post.waiting() == 1
+
+
 async def test_half_of_an_aggregate_goes_to_the_dead_letters_and_holds_up_nothing(
     post: Post, stage: Stage
 ) -> None:
