@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 
+from infrastructure.brokers.rabbitmq.declaring import counts_looks
 from infrastructure.brokers.rabbitmq.link import Link
 from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, explained
 from infrastructure.brokers.topology import NAME_BYTES_MAX
@@ -28,6 +29,10 @@ STEP_SECONDS_MAX = 10.0
 
 class NoDeadLetters(InfrastructureError):
     """There is no such queue."""
+
+
+class LookRefused(InfrastructureError):
+    """To look into this queue may delete what is in it."""
 
 
 class ReplayRefused(InfrastructureError):
@@ -66,7 +71,7 @@ class Choice:
 async def listed(address: Address, queue: str, *, most: int, choice: Choice) -> tuple[list[Letter], int]:
     """Read dead letters, the oldest first, and leave them where they are; say how many were not looked at."""
     found: list[Letter] = []
-    async with _opened(address, queue) as (_, source):
+    async with _opened(address, queue, leaves_some=True) as (_, source):
         left = _number(source)
         async for letter, _message in _walk(address, source):
             left -= 1
@@ -91,7 +96,7 @@ async def replayed(
     One that is not taken back holds up no other; the first of these is named at the end.
     """
     number, refused = 0, list[str]()
-    async with _opened(address, queue) as (channel, source):
+    async with _opened(address, queue, leaves_some=choice != Choice()) as (channel, source):
         advance = begin(_number(source))
         async for letter, message in _walk(address, source):
             advance(1)
@@ -108,9 +113,17 @@ async def replayed(
 
 
 @asynccontextmanager
-async def _opened(address: Address, queue: str) -> AsyncIterator[tuple[AbstractChannel, AbstractQueue]]:
+async def _opened(
+    address: Address, queue: str, *, leaves_some: bool
+) -> AsyncIterator[tuple[AbstractChannel, AbstractQueue]]:
     link = Link(address, "outbox dead-letters")
     try:
+        if leaves_some and await counts_looks(link, queue):
+            raise LookRefused(
+                f"queue {queue!r} is no classic one, so each look counts as a delivery, and after some the broker "
+                "deletes a letter: send them back with `outbox dead-letters replay --all`, delete the queue once it is "
+                "empty, and `outbox topology --apply` makes it anew"
+            )
         channel = await link.channel()
         try:
             with explained(address, STEP_SECONDS_MAX):

@@ -26,6 +26,8 @@ _CONFLICT = re.compile(
     r"inequivalent arg '(.+?)' for (exchange|queue) '(.+?)' in .*?: received (.+?) but current is (.+)"
 )
 DECLARE_SECONDS_MAX = 10.0
+# Other types count each look at a letter as a delivery, and throw it away after some.
+CLASSIC = {"x-queue-type": "classic"}
 
 
 class TopologyConflict(BrokerRefusal):
@@ -61,7 +63,7 @@ def things(topology: Topology) -> Iterator[Thing]:
     """Name all that a topology is made of, in the order in which it can be made."""
     dead, letters = topology.dead_letter_exchange, topology.dead_letter_queue
     yield Thing("exchange", dead)
-    yield Thing("queue", letters, {}, dead, ("#",))
+    yield Thing("queue", letters, CLASSIC, dead, ("#",))
     for name in topology.exchanges:
         yield Thing("exchange", name)
     for queue in topology.queues:
@@ -87,6 +89,12 @@ async def declare(link: Link, topology: Topology, *, needed: str | None = None) 
 async def survey(link: Link, topology: Topology, *, apply: bool) -> list[Finding]:
     """Look at everything, and with `apply` make what is missing. Bindings cannot be seen by AMQP, only made again."""
     return [await _find(link, thing, apply=apply) for thing in things(topology)]
+
+
+async def counts_looks(link: Link, queue: str) -> bool:
+    """Tell whether a queue is known to be of a type that counts what is only looked at as delivered."""
+    found = await _find(link, Thing("queue", queue, CLASSIC), apply=False)
+    return found.state == "conflict" and "x-queue-type" in found.detail
 
 
 async def _find(link: Link, thing: Thing, *, apply: bool) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +14,12 @@ from aio_pika.abc import AbstractIncomingMessage
 from pamqp import encode
 
 from infrastructure.brokers import Queue
+from infrastructure.brokers.rabbitmq import Address
 from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, BrokerUnreachable
 from infrastructure.consumer.dead_letters import (
     Choice,
     Letter,
+    LookRefused,
     NoDeadLetters,
     ReplayRefused,
     listed,
@@ -126,6 +129,38 @@ async def test_a_broker_that_closes_the_channel_is_told_as_it_is(post: Post) -> 
         await channel.declare_queue(post.dead, exclusive=True)
         with pytest.raises(BrokerRefusal, match="RESOURCE_LOCKED"):
             await look(post)
+
+
+@pytest.mark.parametrize(
+    "look_again", [look, lambda post: replayed(post.address, post.dead, choice=Choice("m-9"))]
+)
+async def test_a_queue_that_counts_looks_as_deliveries_is_not_looked_into(
+    post: Post, look_again: Callable[[Post], Awaitable[object]]
+) -> None:
+    """T3: after some of them it would throw its letters away."""
+    async with post.witness.channel() as channel:
+        arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 1}
+        await channel.declare_queue(post.dead, durable=True, arguments=arguments)
+    await bury(post, "m-1", "m-2", queue=post.dead)
+    for _ in range(3):
+        with pytest.raises(LookRefused, match=f"queue '{post.dead}' is no classic one"):
+            await look_again(post)
+    assert await replayed(post.address, post.dead, choice=EVERY) == 2
+    assert await ids_in(post, post.dead) == ["m-1", "m-2"]
+
+
+async def test_the_queue_of_the_dead_letters_is_a_classic_one_wherever_it_is_made(own_post: Post) -> None:
+    """T2, T3: and one that was made without a word of it is that very one."""
+    control = own_post.broker.control
+    assert control is not None
+    await asyncio.to_thread(control, "add_vhost", "other", "--default-queue-type", "quorum")
+    await asyncio.to_thread(control, "set_permissions", "-p", "other", "guest", ".*", ".*", ".*")
+    own_post.address = Address.parse(own_post.address.url.replace("/?", "/other?"))
+    await own_post.declare()
+    listed = await asyncio.to_thread(control, "list_queues", "-p", "other", "name", "type")
+    assert [each.split() for each in listed.splitlines() if own_post.dead in each] == [
+        [own_post.dead, "classic"]
+    ]
 
 
 async def test_what_others_take_meanwhile_is_not_waited_for(post: Post) -> None:
@@ -330,7 +365,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize("properties", UNREADABLE, ids=lambda each: "+".join(each))
+@pytest.mark.parametrize("properties", UNREADABLE, ids="+".join)
 async def test_what_the_client_cannot_read_blocks_neither_its_queue_nor_the_dead_letters(
     post: Post, stage: Stage, properties: dict[str, Any]
 ) -> None:
