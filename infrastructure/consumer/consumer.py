@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from typing import TYPE_CHECKING
 
 from infrastructure.brokers.rabbitmq.declaring import TopologyConflict, declare
 from infrastructure.brokers.rabbitmq.link import Link
 from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
 from infrastructure.connections import TROUBLE
-from infrastructure.consumer.intake import Intake
+from infrastructure.consumer.intake import Intake, pause
 from infrastructure.consumer.storing import Storage
 from infrastructure.relay.line import Line
-from kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.consumer")
 
 PREFETCH = 1_000
-# The third delay of EXPONENTIAL: a broker that is back is found within seconds.
-FAILURES_COUNTED_MAX = 3
+# A connection that has stood for so long is lost for another reason than the one before.
+PEACE_SECONDS = 60.0
 DRAIN_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.1
 
@@ -57,7 +58,13 @@ class Consumer:
         self._link = Link(address, f"outbox consumer {' '.join(queues)}"[:200])
         self._intakes = [
             Intake(
-                Storage(each, schema, now), Line(engine), prefetch, relay.look, topology.dead_letter_exchange
+                Storage(each, schema, now),
+                Line(engine),
+                prefetch,
+                topology.dead_letter_exchange,
+                on_stored=relay.look,
+                on_settled=self._begin_anew,
+                on_trouble=self._tell,
             )
             for each in queues
         ]
@@ -65,6 +72,8 @@ class Consumer:
         self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
         self._trouble: BaseException | None = None
+        self._failures = 0
+        self._peace_at = math.inf
         self.consuming = asyncio.Event()
         """Set while the broker knows us as its consumer."""
 
@@ -91,20 +100,20 @@ class Consumer:
         """Serve until `stop()` or cancellation, through every loss of the broker or the database."""
         try:
             await self._begin()
-            failures = 0
             while not self._stopping.is_set():
+                self._peace_at = math.inf
                 try:
                     await self._consume()
                     # An intake that ends without a word is no reason to hurry.
-                    failures = 0 if self._stopping.is_set() else failures + 1
+                    self._failures += 1
                 except (BrokerRefusal, *TROUBLE) as error:
-                    failures = 1 if self.consuming.is_set() else failures + 1
-                    self._tell(error, failures)
+                    # That it consumes is no success: what it takes may be what it fails over, each time again.
+                    self._failures = 1 if self._peace_at < time.monotonic() else self._failures + 1
+                    self._tell(error, self._failures)
                 finally:
                     self.consuming.clear()
                     self._link.drop()
-                if failures:
-                    await self._pause(failures)
+                await pause(self._failures, self._stopping)
         finally:
             await self._link.close()
             for intake in self._intakes:
@@ -128,6 +137,7 @@ class Consumer:
                 await intake.open(self._link)
                 serving.append(asyncio.create_task(intake.serve(), name=f"outbox-consume-{intake.queue}"))
             self._trouble = None
+            self._peace_at = time.monotonic() + PEACE_SECONDS
             self.consuming.set()
             _log.info("consuming", extra={"queues": ", ".join(each.queue for each in self._intakes)})
             await asyncio.wait([stop, *serving], return_when=asyncio.FIRST_COMPLETED)
@@ -155,13 +165,8 @@ class Consumer:
     async def _drain_all(self) -> None:
         await asyncio.gather(*(each.drain() for each in self._intakes))
 
-    async def _pause(self, failures: int) -> None:
-        seconds = EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
+    def _begin_anew(self) -> None:
+        self._failures = 0
 
     def _tell(self, error: BaseException, failures: int) -> None:
         self._trouble = error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,11 +13,14 @@ from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 from aiormq.exceptions import ChannelAccessRefused
 
 from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, BrokerUnreachable, explained
+from infrastructure.connections import TROUBLE
 from infrastructure.consumer.letters import letter_of
 from infrastructure.consumer.reading import Received, Unstorable, read
+from kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
@@ -32,6 +36,16 @@ BATCH_MAX = 500
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 GATHER_SECONDS = 0.005
 STEP_SECONDS_MAX = 10.0
+# The third delay of EXPONENTIAL: who is back is found within seconds.
+FAILURES_COUNTED_MAX = 3
+
+
+async def pause(failures: int, end: asyncio.Event) -> None:
+    """Wait before the next try, unless there is to be none."""
+    seconds = EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await end.wait()
 
 
 class QueueMissing(BrokerRefusal):
@@ -45,8 +59,12 @@ class Intake:
     storage: Storage
     line: Line
     prefetch: int
-    on_stored: Callable[[], None]
     dead_letter_exchange: str
+    on_stored: Callable[[], None]
+    on_settled: Callable[[], None]
+    """Called when a batch is out of the queue."""
+    on_trouble: Callable[[BaseException, int], None]
+    """Called each time when the database takes nothing, with how often that was."""
     _link: Link | None = None
     _channel: AbstractChannel | None = None
     _tag: str = ""
@@ -54,6 +72,7 @@ class Intake:
     _arrived: list[AbstractIncomingMessage] = attrs.Factory(list)
     _changed: asyncio.Event = attrs.Factory(asyncio.Event)
     _lost: bool = False
+    _ending: asyncio.Event = attrs.Factory(asyncio.Event)
     _store_at: float = 0.0
 
     @property
@@ -64,6 +83,7 @@ class Intake:
     async def open(self, link: Link) -> None:
         """Begin to take messages."""
         self._arrived, self._lost, self._letters, self._link = [], False, None, link
+        self._ending.clear()
         channel = self._channel = await link.channel(confirms=False)
         try:
             with explained(link.address, STEP_SECONDS_MAX):
@@ -122,6 +142,7 @@ class Intake:
 
     async def drain(self) -> None:
         """Take no more, and store what has been taken."""
+        self._ending.set()
         if self._channel is not None and not self._channel.is_closed and self._link is not None:
             with explained(self._link.address, STEP_SECONDS_MAX):
                 async with asyncio.timeout(STEP_SECONDS_MAX):
@@ -166,7 +187,7 @@ class Intake:
             else:
                 events.append(event)
                 by_event[event.event_id] = message
-        refused = await self.storage.store(self.line, events) if events else {}
+        refused = await self._store(events) if events else {}
         dead += [(by_event[event_id], reason) for event_id, reason in refused.items()]
         if len(events) > len(refused):
             self.on_stored()
@@ -174,6 +195,20 @@ class Intake:
         await self.acknowledge(batch[-1])
         del self._arrived[: len(batch)]
         self._changed.set()
+        self.on_settled()
+
+    async def _store(self, events: Sequence[Received]) -> dict[UUID, str]:
+        """Store them as soon as the database does. They are kept: a queue may count how often it gives a message."""
+        failures = 0
+        while True:
+            try:
+                return await self.storage.store(self.line, events)
+            except TROUBLE as error:
+                if self._ending.is_set():
+                    raise
+                failures += 1
+                self.on_trouble(error, failures)
+            await pause(failures, self._ending)
 
     async def acknowledge(self, last: AbstractIncomingMessage) -> None:
         """Say that this one and all before it are ours; what is not heard comes again, and is known by its id."""

@@ -13,20 +13,24 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from aio_pika.exceptions import DeliveryError
 
+from infrastructure.brokers import Queue
 from infrastructure.brokers.rabbitmq import Address
 from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
 from infrastructure.cli.consume import Consuming
 from infrastructure.consumer.reading import Received
 from infrastructure.consumer.storing import StillMoving, Storage
+from infrastructure.errors import DatabaseUnreachable
 from infrastructure.outbox.sql import in_schema
 from infrastructure.outbox.sql.consumed import PRESENT
 from infrastructure.relay import RelaySettings
 from infrastructure.relay.line import Line
 from infrastructure.settings import Settings
+from kernel import RetrySchedule
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies
 from tests.integration.relay.rabbitmq.test_troubles import url_with
-from tests.post import Post
+from tests.post import Post, topology
 from tests.relaying import Stage
 from tests.waiting import until
 
@@ -160,6 +164,102 @@ async def test_a_queue_that_somebody_has_for_himself_is_told_as_the_broker_tells
         async with consuming(post, stage, queue=taken.name) as consumer:
             with pytest.raises(BrokerRefusal, match="RESOURCE_LOCKED"):
                 await asyncio.wait_for(consumer.emptied(), 20)
+
+
+class Away(Line):
+    """A database that is away until it is told to be there."""
+
+    tries = 0
+    is_away = True
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        if Away.is_away:
+            Away.tries += 1
+            raise DatabaseUnreachable("the database is away")
+        return await super().fetch(statement, *arguments)
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> type[Away]:
+    monkeypatch.setattr(Away, "tries", 0)
+    monkeypatch.setattr(Away, "is_away", True)
+    monkeypatch.setattr("infrastructure.consumer.consumer.Line", Away)
+    monkeypatch.setattr("infrastructure.consumer.intake.EXPONENTIAL", RetrySchedule((0.01,)))
+    return Away
+
+
+async def test_while_the_database_is_away_what_has_arrived_is_kept(
+    post: Post, stage: Stage, away: type[Away], caplog: pytest.LogCaptureFixture
+) -> None:
+    """R12, T4: a queue that counts deliveries would bury all of it, were it given back and taken again."""
+    once: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 1}
+    post.topology = topology(Queue(f"{post.queue}.once", ("bank.*",), arguments=once))
+    await post.declare()
+    await post.note("a", "b")
+    async with consuming(post, stage) as consumer:
+        await asyncio.wait_for(consumer.consuming.wait(), 20)
+        connections = post.proxy.accepted
+        await until(lambda: is_so(away.tries > 5))
+        away.is_away = False
+        await until(lambda: delivered(stage, "a", "b"))
+        assert post.proxy.accepted == connections
+    assert await post.is_empty()
+    assert await post.is_empty(post.dead)
+    assert caplog.text.count("the database is away; the consumer tries again") == 1
+
+
+async def test_told_to_stop_while_the_database_is_away_it_ends(
+    post: Post, stage: Stage, away: type[Away]
+) -> None:
+    """R11: what was taken comes again."""
+    await post.declare()
+    await post.note("a")
+    async with consuming(post, stage):
+        await until(lambda: is_so(away.tries > 1))
+    await until(lambda: lies(post, post.queue, 1))
+
+
+async def test_a_trouble_that_comes_back_with_each_message_is_met_ever_more_slowly(
+    own_post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: that the broker takes us for a consumer is no success, that a message is out of the queue is one."""
+    control, pauses = own_post.broker.control, list[int]()
+    assert control is not None
+
+    async def pause(failures: int, _: asyncio.Event) -> None:
+        pauses.append(failures)
+
+    monkeypatch.setattr("infrastructure.consumer.consumer.pause", pause)
+    full = '{"max-length": 1, "overflow": "reject-publish"}'
+    await own_post.declare()
+    await asyncio.to_thread(control, "set_policy", "full", own_post.dead, full, "--apply-to", "queues")
+    with pytest.raises(DeliveryError):
+        while True:
+            await own_post.send(b"", {}, queue=own_post.dead)
+    await own_post.send(b"no json", {})
+    async with consuming(own_post, stage) as consumer:
+        await until(lambda: is_so(len(pauses) >= 3))
+        await asyncio.to_thread(control, "clear_policy", "full")
+        await until(lambda: is_so(consumer._failures == 0))  # noqa: SLF001 - nothing else knows
+        assert pauses == [*range(1, len(pauses) + 1)]
+        known = len(pauses)
+        own_post.proxy.cut()
+        await until(lambda: is_so(len(pauses) > known))
+        assert pauses[known] == 1
+
+
+async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
+    post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R12: so it is told, even where nothing has arrived since the last time."""
+    monkeypatch.setattr("infrastructure.consumer.consumer.PEACE_SECONDS", 0.0)
+    await post.declare()
+    async with consuming(post, stage) as consumer:
+        for _ in range(2):
+            await asyncio.wait_for(consumer.consuming.wait(), 20)
+            post.proxy.cut()
+            await until(lambda: is_so(not consumer.consuming.is_set()))
+    assert caplog.text.count("the consumer tries again") == 2
 
 
 class Meddling(Line):
