@@ -21,8 +21,19 @@ if TYPE_CHECKING:
 
 # What a body in snake case has beside the payload and the context.
 _ENVELOPE_KEYS = ("event_type", "aggregate_type", "aggregate_id", "timestamp")
-# Written by brokers on the way, and by us on the way to the dead letters.
-_BROKERS_OWN = "x-"
+# What the names begin with that brokers write on the way, and we on the way to the dead letters. Others that begin with
+# x- are somebody's context.
+_BROKERS_OWN = (
+    "x-acquired-count",
+    "x-death",
+    "x-delivery-count",
+    "x-first-death-",
+    "x-last-death-",
+    "x-outbox-",
+    "x-received-from",
+    "x-shovelled",
+    "x-stream-",
+)
 _MOMENTS = ("timestamp", "occurred_at", "occurredOn")
 _JSON_NAMES = {
     list: "array",

@@ -53,6 +53,7 @@ CONTEXT: dict[str, Header] = {
     "correlation_id": "c-1",
     "retried": True,
     "nothing": None,
+    "x-tenant": "acme",
 }
 
 
@@ -112,6 +113,8 @@ def test_what_a_broker_writes_on_the_way_is_no_context() -> None:
     headers = {
         "event_type": "order.placed",
         "x-death": [{"count": 1}],
+        "x-first-death-queue": "q",
+        "x-delivery-count": 2,
         "x-outbox-reason": "r",
         "table": {"a": 1},
     }
