@@ -12,6 +12,7 @@ import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 from aiormq.exceptions import ChannelAccessRefused
 
+from infrastructure.brokers.rabbitmq.link import header_bytes
 from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, BrokerUnreachable, explained
 from infrastructure.connections import TROUBLE
 from infrastructure.consumer.letters import letter_of
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+    from aio_pika import Message
+    from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
 
     from infrastructure.brokers.rabbitmq.address import Address
     from infrastructure.brokers.rabbitmq.link import Link
@@ -191,8 +193,13 @@ class Intake:
         dead += [(by_event[event_id], reason) for event_id, reason in refused.items()]
         if len(events) > len(refused):
             self.on_stored()
-        await self._bury(dead)
-        await self.acknowledge(batch[-1])
+        rejected = await self._bury(dead)
+        if rejected:
+            for message in batch:
+                if message not in rejected:
+                    await self.acknowledge(message, multiple=False)
+        else:
+            await self.acknowledge(batch[-1])
         del self._arrived[: len(batch)]
         self._changed.set()
         self.on_settled()
@@ -210,18 +217,21 @@ class Intake:
                 self.on_trouble(error, failures)
             await pause(failures, self._ending)
 
-    async def acknowledge(self, last: AbstractIncomingMessage) -> None:
+    async def acknowledge(self, last: AbstractIncomingMessage, *, multiple: bool = True) -> None:
         """Say that this one and all before it are ours; what is not heard comes again, and is known by its id."""
         if self._lost or self._link is None:
             return
         with explained(self._link.address, STEP_SECONDS_MAX):
             async with asyncio.timeout(STEP_SECONDS_MAX):
-                await last.ack(multiple=True)
+                await last.ack(multiple=multiple)
 
-    async def _bury(self, dead: Sequence[tuple[AbstractIncomingMessage, str]]) -> None:
-        """Send what cannot be stored to the dead letters, each with its reason."""
+    async def _bury(
+        self, dead: Sequence[tuple[AbstractIncomingMessage, str]]
+    ) -> list[AbstractIncomingMessage]:
+        """Send what cannot be stored to the dead letters, each with its reason; return what was rejected instead."""
+        rejected: list[AbstractIncomingMessage] = []
         if not dead or self._link is None:
-            return
+            return rejected
         if self._letters is None or self._letters.is_closed:
             self._letters = await self._link.channel()
         exchange = await self._letters.get_exchange(self.dead_letter_exchange, ensure=False)
@@ -231,14 +241,22 @@ class Intake:
                 reason,
                 extra={"queue": self.queue, "id": message.message_id},
             )
+            letter = letter_of(message, self.queue, reason)
             with explained(self._link.address, STEP_SECONDS_MAX):
                 async with asyncio.timeout(STEP_SECONDS_MAX):
-                    try:
-                        await exchange.publish(
-                            letter_of(message, self.queue, reason), message.routing_key or self.queue
-                        )
-                    except DeliveryError as error:
-                        raise BrokerRefusal(
-                            f"exchange {self.dead_letter_exchange!r} does not take a dead letter of queue "
-                            f"{self.queue!r}: its queue is full, or somebody has unbound or deleted it"
-                        ) from error
+                    if header_bytes(letter) > self._link.frame_bytes_max:
+                        # Its reason makes it too large to be sent: by the queue's own way it goes without one.
+                        await message.reject(requeue=False)
+                        rejected.append(message)
+                    else:
+                        await self._send(exchange, letter, message.routing_key or self.queue)
+        return rejected
+
+    async def _send(self, exchange: AbstractExchange, letter: Message, routing_key: str) -> None:
+        try:
+            await exchange.publish(letter, routing_key)
+        except DeliveryError as error:
+            raise BrokerRefusal(
+                f"exchange {self.dead_letter_exchange!r} does not take a dead letter of queue {self.queue!r}: its "
+                "queue is full, or somebody has unbound or deleted it"
+            ) from error

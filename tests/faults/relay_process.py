@@ -92,10 +92,10 @@ def _may_die() -> None:
     """Die between a commit and its acknowledgement, now and then."""
     share, before = float(os.environ.get("FAULTS_DIE_BEFORE_ACK", "0")), Intake.acknowledge
 
-    async def may_die(self: Intake, last: Any) -> None:
+    async def may_die(self: Intake, last: Any, **how: Any) -> None:
         if random.random() < share:
             os._exit(9)
-        await before(self, last)
+        await before(self, last, **how)
 
     Intake.acknowledge = may_die  # type: ignore[method-assign]
 

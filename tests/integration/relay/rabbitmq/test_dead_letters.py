@@ -382,6 +382,26 @@ async def test_what_the_client_cannot_read_blocks_neither_its_queue_nor_the_dead
     assert await post.waiting() == 1
 
 
+async def test_a_letter_that_has_no_room_for_its_reason_goes_the_brokers_own_way(
+    post: Post, stage: Stage
+) -> None:
+    """T3: all headers of a message must fit into one frame, and these fill it."""
+    await post.declare()
+    full = {"note": "x" * 130_950}
+    await post.note("before")
+    await post.send(b"no json", full, message_id="m-1")
+    async with consuming(post, stage):
+        await until(lambda: lies(post, post.dead, 1))
+        await post.note("after")
+        await until(lambda: delivered(stage, "before", "after"))
+    assert await post.is_empty()
+    [letter] = await look(post)
+    assert (letter.id, letter.queue, letter.reason) == ("m-1", post.queue, "the broker: rejected")
+    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    [found] = await post.take()
+    assert found.headers == full
+
+
 async def test_half_of_an_aggregate_goes_to_the_dead_letters_and_holds_up_nothing(
     post: Post, stage: Stage
 ) -> None:
