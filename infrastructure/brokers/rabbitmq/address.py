@@ -11,6 +11,7 @@ from infrastructure.errors import BadSetting
 
 VARIABLE = "RABBITMQ_URL"
 PORTS = {"amqp": 5672, "amqps": 5671}
+LOGINS = ("plain", "external")
 # A peer that is gone without a word is noticed after three of these.
 HEARTBEAT_SECONDS = 10
 _REMEDY = "write amqp://user:password@host:5672/vhost, or amqps:// for TLS"
@@ -43,14 +44,10 @@ class Address:
             ) from None
         if not parts.hostname:
             raise BadSetting(VARIABLE, f"names no host: {_REMEDY}")
+        _check_host(parts.hostname)
         if "/" in parts.path[1:]:
             raise BadSetting(VARIABLE, "names a vhost with a / in it: write %2F for it")
-        authority = dict(parse_qsl(parts.query)).get("cafile")
-        if authority is not None and not Path(authority).is_file():
-            # The client would say that the broker cannot be reached.
-            raise BadSetting(
-                VARIABLE, f"names {authority!r} as cafile, which is no file here: correct the path"
-            )
+        _check_options(dict(parse_qsl(parts.query)))
         return cls(
             _with_heartbeat(parts),
             parts.hostname,
@@ -75,6 +72,22 @@ def _split(url: str) -> SplitResult:
         begins = f"begins with {parts.scheme}://, but" if "://" in url else "is no URL of a RabbitMQ:"
         raise BadSetting(VARIABLE, f"{begins} only amqp:// and amqps:// serve: {_REMEDY}")
     return parts
+
+
+def _check_host(host: str) -> None:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise BadSetting(VARIABLE, f"names a host {host!r}, which is no host's name: {_REMEDY}") from None
+
+
+def _check_options(options: dict[str, str]) -> None:
+    """Refuse what the client would take for a broker that cannot be reached."""
+    authority, login = options.get("cafile"), options.get("auth", LOGINS[0])
+    if authority is not None and not Path(authority).is_file():
+        raise BadSetting(VARIABLE, f"names {authority!r} as cafile, which is no file here: correct the path")
+    if login.lower() not in LOGINS:
+        raise BadSetting(VARIABLE, f"names {login!r} as auth: write {' or '.join(LOGINS)}, or leave it out")
 
 
 def _with_heartbeat(parts: SplitResult) -> str:

@@ -13,11 +13,13 @@ from aio_pika.exceptions import (
     CONNECTION_EXCEPTIONS,
     AMQPConnectionError,
     ChannelClosed,
+    ChannelInvalidStateError,
     ConnectionClosed,
     IncompatibleProtocolError,
     InvalidFrameError,
     ProbableAuthenticationError,
 )
+from aiormq.exceptions import AuthenticationError
 
 from infrastructure.errors import InfrastructureError
 
@@ -88,6 +90,11 @@ def sentence(error: BaseException, address: Address, *, greeting: bool = False) 
     """Say what an error means."""
     if isinstance(error, ProbableAuthenticationError) or _keeps_out(error):
         return _not_in(error, address)
+    if isinstance(error, AuthenticationError):
+        return BrokerLoginRefused(
+            f"RabbitMQ at {address} offers no login such as ?auth=… in RABBITMQ_URL asks for: leave it out, or enable "
+            "it there"
+        )
     if _is_gone(error, greeting=greeting):
         return BrokerUnreachable(
             f"the connection to RabbitMQ at {address} was lost: look at its log and the network"
@@ -102,7 +109,10 @@ def sentence(error: BaseException, address: Address, *, greeting: bool = False) 
 def _is_gone(error: BaseException, *, greeting: bool) -> bool:
     if isinstance(error, ConnectionClosed):
         return not str(error)  # the client has closed it, on its own or on our behalf
-    return isinstance(error, asyncio.CancelledError) or (not greeting and _has_hung_up(error))
+    # The second is what it says of a channel that has ended since it was opened.
+    return isinstance(error, asyncio.CancelledError | ChannelInvalidStateError) or (
+        not greeting and _has_hung_up(error)
+    )
 
 
 def _keeps_out(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aio_pika.exceptions import AMQPConnectionError
+from aio_pika.exceptions import AMQPConnectionError, ChannelInvalidStateError
 
 from infrastructure.brokers.rabbitmq import Address
 from infrastructure.brokers.rabbitmq.link import Link
@@ -21,6 +21,12 @@ def test_a_name_with_several_addresses_is_told_of_once() -> None:
     error.__cause__ = OSError(TWICE_REFUSED)
     assert str(sentence(error, ADDRESS)) == (
         "RabbitMQ at broker.example:5672 cannot be reached (Connection refused): start it, or correct RABBITMQ_URL"
+    )
+
+
+def test_a_channel_that_has_ended_meanwhile_is_no_broker_to_be_started() -> None:
+    assert str(sentence(ChannelInvalidStateError("writer is closed"), ADDRESS)) == (
+        "the connection to RabbitMQ at broker.example:5672 was lost: look at its log and the network"
     )
 
 

@@ -54,6 +54,10 @@ def url_with(broker: Broker, **changes: str) -> str:
             {"password": "s3cret-p%40ss"},
             "does not let user 'guest' in: correct user or password in RABBITMQ_URL",
         ),
+        (
+            {"path": "/?auth=external"},
+            "offers no login such as ?auth=… in RABBITMQ_URL asks for: leave it out, or",
+        ),
         ({"path": "/nowhere"}, "does not let user 'guest' into vhost 'nowhere'"),
         ({"host": "127.0.0.1", "port": "1"}, "cannot be reached (Connection refused): start it"),
         ({"host": "nowhere.invalid"}, "cannot be reached (Name or service not known)"),
@@ -82,6 +86,15 @@ async def test_what_keeps_us_out_is_one_sentence_without_a_password(
         ("amqp://user:s3cret@/", "names no host"),
         ("amqp://user:s3cret@host/a/b", "names a vhost with a / in it: write %2F"),
         ("amqp://user:s3cret@[host/", "is no URL of a RabbitMQ"),
+        ("amqp://user:s3cret@..host../", "names a host '..host..', which is no host's name"),
+        (
+            f"amqp://user:s3cret@{'h' * 64}.example/",
+            f"names a host '{'h' * 64}.example', which is no host's name",
+        ),
+        (
+            "amqp://user:s3cret@host/?auth=magic",
+            "names 'magic' as auth: write plain or external, or leave it out",
+        ),
         (
             "amqps://user:s3cret@host/?cafile=/nowhere/ca.pem",
             "names '/nowhere/ca.pem' as cafile, which is no file",
