@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from infrastructure.brokers.port import Outage
+from infrastructure.relay.running import storable
 from kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from infrastructure.brokers.port import Outage, Outlet
+    from infrastructure.brokers.port import Outlet
 
 _log = logging.getLogger("outbox.relay")
 
@@ -80,18 +82,19 @@ class Pausing:
     def begin(self, outage: Outage) -> None:
         """Pause: the broker takes nothing, and nobody is charged for that."""
         self._broken.set()
+        reason = storable(outage.reason)
         if self.pause is None:
             _log.warning(
                 "publisher %r is paused until its broker takes messages: %s",
                 self.name,
-                outage.reason,
+                reason,
                 extra={"publisher": self.name},
             )
-            self.pause = Pause(outage.reason, datetime.now(UTC))
-        elif self.pause.reason == outage.reason:
+            self.pause = Pause(reason, datetime.now(UTC))
+        elif self.pause.reason == reason:
             return
         else:
-            self.pause = attrs.evolve(self.pause, reason=outage.reason)
+            self.pause = attrs.evolve(self.pause, reason=reason)
         self._tell()
 
     def note_success(self) -> None:
@@ -100,7 +103,7 @@ class Pausing:
 
     async def _ask(self) -> None:
         while True:
-            outage = await self.outlet.prove()
+            outage = await self._proved()
             if outage is None:
                 self._broken.clear()
                 self._end()
@@ -109,6 +112,14 @@ class Pausing:
                 self.begin(outage)
             self._failures += 1
             await asyncio.sleep(EXPONENTIAL.delay_after(min(self._failures, FAILURES_COUNTED_MAX)) or 0)
+
+    async def _proved(self) -> Outage | None:
+        try:
+            return await self.outlet.prove()
+        except Exception as error:  # noqa: BLE001 - handlers go on, whatever is wrong with an outlet
+            if self.pause is None:
+                _log.exception("an outlet failed", extra={"publisher": self.name})
+            return Outage(f"its outlet failed ({type(error).__name__}: {error})")
 
     def _end(self) -> None:
         pause, self.pause = self.pause, None

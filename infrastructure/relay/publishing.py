@@ -8,6 +8,7 @@ uncharged and untried, and a probe finds out when to go on.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from infrastructure.relay.pausing import Pausing
     from infrastructure.relay.roster import CarriedPublisher
     from infrastructure.relay.running import Verdict
+
+_log = logging.getLogger("outbox.relay")
 
 # Sent and not confirmed, at the most.
 WINDOW = 200
@@ -158,6 +161,11 @@ class Press:
             outcome = await self.carried.outlet.publish(message)
         except asyncio.CancelledError:
             return Outage("told to stop before it was confirmed")
+        except Exception as error:  # noqa: BLE001 - what an outlet fails over is that event's affair, too
+            _log.exception("an outlet failed over an event", extra={"publisher": self.carried.name})
+            return Refused(
+                f"its outlet failed over it ({type(error).__name__}: {error}): look at the relay's log"
+            )
         finally:
             self._sending.discard(sending)
         if isinstance(outcome, Outage):

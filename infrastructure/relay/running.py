@@ -94,7 +94,7 @@ def give_up(run: Run) -> Verdict:
 
 def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reason: str) -> Verdict:
     """Decide about an event that a broker does not take."""
-    attempts += 1
+    attempts, reason = attempts + 1, storable(reason)
     delay = publisher.schedule.delay_after(attempts)
     about = {
         "publisher": publisher.name,
@@ -111,7 +111,7 @@ def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reaso
         *(reason,),
         extra={**about, "delay_seconds": delay},
     )
-    return Verdict("waiting", attempts, delay, reason[:ERROR_CHARACTERS_MAX])
+    return Verdict("waiting", attempts, delay, reason)
 
 
 def _ended(run: Run, error: BaseException | None) -> Verdict:
@@ -165,8 +165,13 @@ def _told(error: BaseException) -> str:
         words = str(error)
     except Exception as broken:  # noqa: BLE001 - an error's words are the handler's code too
         words = f"(its own text failed with {type(broken).__name__})"
+    return storable(f"{type(error).__name__}: {words}")
+
+
+def storable(text: str) -> str:
+    """Return the words of an error as a column takes them."""
     # NUL is what a text column cannot hold, and a lone surrogate no encoding.
-    text = f"{type(error).__name__}: {words}".replace("\0", "\\0")
+    text = text.replace("\0", "\\0")
     return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]
 
 

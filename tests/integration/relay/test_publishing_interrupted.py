@@ -9,10 +9,11 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from infrastructure.brokers import Message, Outage, Outcome
+from infrastructure.brokers import Message, Outage, Outcome, Refused
 from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from infrastructure.outbox.receipts import RunOver
 from infrastructure.relay import publishing
+from infrastructure.relay.running import ERROR_CHARACTERS_MAX
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import all_delivered, at_the_gate, cut, has_seen, serving
@@ -270,31 +271,88 @@ async def test_a_stored_event_that_makes_no_message_is_charged_and_harms_nobody_
 
 
 class Broken(MemoryOutlet):
-    """An outlet with a fault, where it publishes or where it looks for its broker."""
+    """An outlet with a fault, where it publishes one event or where it looks for its broker."""
 
-    where: str
+    faults: frozenset[str]
 
     async def publish(self, message: Message) -> Outcome:
-        if self.where == "publish":
-            raise RuntimeError("a fault")
+        if "publish" in self.faults and b'"odd"' in message.body:
+            raise RuntimeError("a fault \0 of the client")
         return await super().publish(message)
 
     async def prove(self) -> Outage | None:
-        if self.where == "prove":
-            raise RuntimeError("a fault")
+        if "prove" in self.faults:
+            raise RuntimeError("a fault \0 of the client")
         return await super().prove()
 
 
-@pytest.mark.parametrize("where", ["publish", "prove"])
-async def test_a_fault_of_an_outlet_ends_the_relay_so_that_another_takes_over(
-    stage: Stage, where: str
+def broken_outlet(broker: MemoryBroker, *faults: str) -> Broken:
+    outlet = Broken(broker, BANK, TOPOLOGY)
+    outlet.faults = frozenset(faults)
+    return outlet
+
+
+async def test_a_fault_of_an_outlet_over_one_event_is_that_events_refusal(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R4, R7: with its traceback in the log; handlers and other events go on."""
+    broker, seen = MemoryBroker(), Recorder()
+    for what in ("odd", "a"):
+        await stage.put(what, of=uuid4())
+    outlet = broken_outlet(broker, "publish")
+    await relay(stage, outlet, handler("own", seen)).run_until_idle()
+    assert (told(broker), sorted(seen.seen)) == (["a"], ["a", "odd"])
+    row = await stage.delivery("odd", "bank")
+    assert (row["status"], row["attempts"]) == ("waiting", 1)
+    error = (await stage.event("odd"))["error_message"]
+    assert error.startswith("its outlet failed over it (RuntimeError: a fault \\0 of the client)")
+    assert "Traceback" in caplog.text
+
+
+async def test_an_outlet_that_cannot_look_for_its_broker_pauses_its_publisher(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R12, T4: in-process handlers never wait for a broker."""
+    broker, seen = MemoryBroker(), Recorder()
+    outlet = broken_outlet(broker, "prove")
+    async with serving(relay(stage, outlet, handler("own", seen), at=None)):
+        await stage.put("a")
+        await until(lambda: has_seen(seen, {"a"}))
+        await until(lambda: says(stage, "its outlet failed (RuntimeError: a fault \\0 of the client)"))
+        outlet.faults = frozenset()
+        await until(all_delivered(stage, 1))
+    assert told(broker) == ["a"]
+    assert caplog.text.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("reason", ["no \0", "no \ud800", "no " * 2_000])
+@pytest.mark.parametrize("retries_max", [1, 2], ids=["dead", "waiting"])
+async def test_a_refusal_can_be_stored_whatever_its_words_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, reason: str, retries_max: int
+) -> None:
+    """R4, R7: others are marked in the same statement."""
+    broker = MemoryBroker()
+    monkeypatch.setattr(MemoryBroker, "take", lambda *_: Refused(reason))
+    for what in ("a", "b"):
+        await stage.put(what, of=uuid4())
+    await relay(stage, broker.outlet(BANK, TOPOLOGY), retries_max=retries_max).run_until_idle()
+    assert {(await stage.delivery(what, "bank"))["attempts"] for what in ("a", "b")} == {1}
+    assert 0 < len((await stage.event("a"))["error_message"]) <= ERROR_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize("where", ["publishing.refused", "pausing.EXPONENTIAL"])
+async def test_a_fault_of_ours_ends_the_relay_so_that_another_takes_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """R3: it would hold its events for ever."""
-    broker = MemoryBroker()
-    outlet = Broken(broker, BANK, TOPOLOGY)
-    outlet.where = where
+    broker = MemoryBroker(down="it is down") if where.startswith("pausing") else MemoryBroker()
+    broker.full.add("notes")
     await stage.put("a")
-    with pytest.raises(RuntimeError, match="a fault"):
-        await relay(stage, outlet, at=None, grace_seconds=0.0).run()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"infrastructure.relay.{where}", None)
+        with pytest.raises((AttributeError, TypeError), match="NoneType"):
+            await relay(stage, broker.outlet(BANK, TOPOLOGY), at=None, grace_seconds=0.0).run()
+    broker.down = None
+    broker.full.clear()
     await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
     assert told(broker) == ["a"]
