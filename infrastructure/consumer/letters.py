@@ -23,6 +23,8 @@ _OF_THE_DEATH = (
     *("x-death", "x-first-death-queue", "x-first-death-reason", "x-first-death-exchange"),
     *("x-last-death-queue", "x-last-death-reason", "x-last-death-exchange"),
 )
+# By these the broker would send it to queues that have had it.
+_OF_THE_ROUTE = ("CC", "BCC")
 _FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 
 
@@ -38,7 +40,8 @@ def letter_of(message: AbstractIncomingMessage, queue: str, reason: str) -> Mess
 
 def sent_again(letter: AbstractIncomingMessage) -> Message:
     """Return a letter as it was before it died."""
-    return _copy(letter, {key: value for key, value in letter.headers.items() if key not in _OF_THE_DEATH})
+    gone = (*_OF_THE_DEATH, *_OF_THE_ROUTE)
+    return _copy(letter, {key: value for key, value in letter.headers.items() if key not in gone})
 
 
 def _copy(message: AbstractIncomingMessage, headers: Mapping[str, Any]) -> Message:

@@ -223,6 +223,17 @@ def told(message: Message | AbstractIncomingMessage) -> dict[str, Any]:
     }
 
 
+async def test_a_letter_goes_back_to_its_queue_alone(post: Post) -> None:
+    """T3: whoever else it was for has had it."""
+    other = f"{post.queue}.copies"
+    post.topology = topology(Queue(post.queue, ("bank.*",)), Queue(other, ("shop.*",)))
+    await post.declare()
+    await bury(post, "m-1", CC=[other])
+    assert await ids_in(post, other) == ["m-1"]
+    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert (await ids_in(post, post.queue), await ids_in(post, other)) == (["m-1"], [])
+
+
 async def test_a_second_death_tells_of_itself(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1", queue="the first", reason="rejected")
