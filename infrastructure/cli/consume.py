@@ -41,9 +41,9 @@ PREFETCH_MAX = 65_535
 @click.option(
     "--prefetch",
     type=click.IntRange(1, PREFETCH_MAX),
-    default=1_000,
+    default=250,
     show_default=True,
-    help="How many messages of a queue may be here and not yet stored.",
+    help="How many messages of a queue may be here, in memory, and not yet stored.",
 )
 @json_option
 def command(*, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.consumer.consumer import Consumer
+from infrastructure.consumer.consumer import PREFETCH, Consumer
 from infrastructure.consumer.intake import BATCH_BYTES_MAX
 from infrastructure.consumer.letters import REASON_HEADER
 from infrastructure.relay import OutboxRelay, RelaySettings
@@ -278,6 +278,17 @@ async def test_told_to_stop_it_stores_what_it_has_taken(post: Post, stage: Stage
 
 async def told_of(stage: Stage) -> bool:
     return bool(await stage.events())
+
+
+async def test_no_more_is_here_at_once_than_memory_has_room_for(post: Post, stage: Stage) -> None:
+    """T3, R12: while nothing can be stored, the rest waits at the broker."""
+    await post.declare()
+    await post.note(*(f"n{number}" for number in range(PREFETCH + 20)))
+    await stage.witness.execute("BEGIN; LOCK TABLE outbox_events IN EXCLUSIVE MODE")
+    async with consuming(post, stage):
+        await until(lambda: lies(post, post.queue, 20))
+        await stage.witness.execute("COMMIT")
+        await until(lambda: stored(stage, PREFETCH + 20))
 
 
 async def test_large_messages_are_stored_some_at_a_time(post: Post, stage: Stage) -> None:
