@@ -14,6 +14,7 @@ from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from infrastructure.outbox.receipts import RunOver
 from infrastructure.relay import publishing
 from infrastructure.relay.running import ERROR_CHARACTERS_MAX
+from kernel import RetrySchedule
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import all_delivered, at_the_gate, cut, has_seen, serving
@@ -274,6 +275,7 @@ class Broken(MemoryOutlet):
     """An outlet with a fault, where it publishes one event or where it looks for its broker."""
 
     faults: frozenset[str]
+    looks: int
 
     async def publish(self, message: Message) -> Outcome:
         if "publish" in self.faults and b'"odd"' in message.body:
@@ -281,6 +283,7 @@ class Broken(MemoryOutlet):
         return await super().publish(message)
 
     async def prove(self) -> Outage | None:
+        self.looks += 1
         if "prove" in self.faults:
             raise RuntimeError("a fault \0 of the client")
         return await super().prove()
@@ -288,7 +291,7 @@ class Broken(MemoryOutlet):
 
 def broken_outlet(broker: MemoryBroker, *faults: str) -> Broken:
     outlet = Broken(broker, BANK, TOPOLOGY)
-    outlet.faults = frozenset(faults)
+    outlet.faults, outlet.looks = frozenset(faults), 0
     return outlet
 
 
@@ -309,16 +312,22 @@ async def test_a_fault_of_an_outlet_over_one_event_is_that_events_refusal(
     assert "Traceback" in caplog.text
 
 
+async def has_looked(outlet: Broken, times: int) -> bool:
+    return outlet.looks >= times
+
+
 async def test_an_outlet_that_cannot_look_for_its_broker_pauses_its_publisher(
-    stage: Stage, caplog: pytest.LogCaptureFixture
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12, T4: in-process handlers never wait for a broker."""
+    monkeypatch.setattr("infrastructure.relay.pausing.EXPONENTIAL", RetrySchedule((0.01,)))
     broker, seen = MemoryBroker(), Recorder()
     outlet = broken_outlet(broker, "prove")
     async with serving(relay(stage, outlet, handler("own", seen), at=None)):
         await stage.put("a")
         await until(lambda: has_seen(seen, {"a"}))
         await until(lambda: says(stage, "its outlet failed (RuntimeError: a fault \\0 of the client)"))
+        await until(lambda: has_looked(outlet, 3))
         outlet.faults = frozenset()
         await until(all_delivered(stage, 1))
     assert told(broker) == ["a"]

@@ -28,6 +28,7 @@ from infrastructure.consumer.dead_letters import (
 from infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER
 from tests import stranger
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies, noting
+from tests.integration.relay.rabbitmq.test_consumer_losses import is_held_up, nothing_can_be_stored
 from tests.post import Post, topology
 from tests.relaying import Recorder, Stage
 from tests.waiting import until
@@ -399,12 +400,17 @@ async def test_a_letter_that_has_no_room_for_its_reason_goes_the_brokers_own_way
     """T3: all headers of a message must fit into one frame, and these fill it."""
     await post.declare()
     full = {"note": "x" * 130_950}
-    await post.note("before")
-    await post.send(b"no json", full, message_id="m-1")
     async with consuming(post, stage):
+        async with nothing_can_be_stored(stage):
+            # So that what comes behind it is one batch.
+            await post.note("first")
+            await until(lambda: is_held_up(stage))
+            await post.note("before")
+            await post.send(b"no json", full, message_id="m-1")
+            await post.note("after")
+            await until(lambda: lies(post, post.queue, 0))
         await until(lambda: lies(post, post.dead, 1))
-        await post.note("after")
-        await until(lambda: delivered(stage, "before", "after"))
+        await until(lambda: delivered(stage, "first", "before", "after"))
     assert await post.is_empty()
     [letter] = await look(post)
     assert (letter.id, letter.queue, letter.reason) == ("m-1", post.queue, "the broker: rejected")

@@ -122,6 +122,21 @@ async def test_who_may_write_to_its_exchange_alone_needs_no_more(own_post: Post)
         assert await outlet.publish(message()) == PUBLISHED
 
 
+async def test_what_cannot_be_made_again_is_told_and_stops_no_other(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R7, T2: somebody has made a queue of its name in another form."""
+    post.topology = topology(Queue(f"{post.queue}.n", ("bank.*",)), Queue(f"{post.queue}.s", ("shop.*",)))
+    async with outlet_of(post) as outlet:
+        assert await outlet.publish(message()) == PUBLISHED
+        async with post.witness.channel() as channel:
+            await channel.queue_delete(post.queue)
+            await channel.declare_queue(post.queue, durable=True)
+        assert isinstance(await outlet.publish(message()), Refused)
+        assert f"queue '{post.queue}' exists with another" in caplog.text
+        assert await outlet.publish(message(routing_key="shop.opened")) == PUBLISHED
+
+
 async def test_where_queues_are_made_by_others_a_missing_one_is_the_affair_of_its_events(
     own_post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
