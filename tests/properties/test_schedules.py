@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 import attrs
+from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contexts.messaging.domain import InvalidSchedule, Schedule
+from contexts.messaging.domain import InvalidSchedule, RecurrenceRule, Schedule
 
 # When clocks are turned: by an hour, by half of one on Lord Howe, by two at Troll, and in Kathmandu never.
 TURNS = (
@@ -117,6 +120,10 @@ def test_the_local_time_is_kept_on_every_day_that_has_it(data: st.DataObject, ho
     assert skipped or shown == written
 
 
+def _listed(numbers: list[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
 numbers = st.integers(-60, 400).map(str)
 PARTS = st.one_of(
     st.tuples(st.sampled_from(["FREQ"]), st.sampled_from([*STEPS, "MONTHLY", "YEARLY", "MINUTELY", ""])),
@@ -132,10 +139,15 @@ PARTS = st.one_of(
                 "BYYEARDAY",
                 "BYWEEKNO",
                 "BYMONTH",
+                "BYSETPOS",
             ]
         ),
-        st.lists(numbers, min_size=1, max_size=3).map(",".join),
+        st.lists(numbers, min_size=1, max_size=3).map(",".join)
+        | st.lists(st.integers(-60, 60).map(str), max_size=100, unique=True).map(",".join),
     ),
+    st.tuples(st.just("BYHOUR"), st.lists(st.integers(0, 23), min_size=1, unique=True).map(_listed)),
+    st.tuples(st.just("BYSETPOS"), st.lists(st.integers(1, 31), min_size=1, max_size=14).map(_listed)),
+    st.tuples(st.just("BYMONTHDAY"), st.lists(st.integers(1, 31), min_size=1, unique=True).map(_listed)),
     st.tuples(st.just("BYDAY"), st.sampled_from(["MO", "TU,TH", "2MO", "-1FR", "53SU", "XX"])),
     st.tuples(st.just("UNTIL"), st.sampled_from(["20260401T000000Z", "20991231T235959Z", "20260401", "x"])),
     st.tuples(st.just("WKST"), st.sampled_from(["SU", "MO"])),
@@ -166,3 +178,52 @@ def test_every_text_is_a_rule_with_a_next_moment_or_refused(rule: str, zone: str
     found = schedule.next_after(now)
     assert found is None or found > now
     assert schedule == Schedule.of(schedule.scheduled_at, zone, schedule.recurrence_rule, now)
+
+
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "BYMONTH": st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True),
+        "BYMONTHDAY": st.lists(
+            st.integers(1, 31) | st.integers(-31, -1), min_size=1, max_size=20, unique=True
+        ),
+        "BYDAY": st.lists(st.sampled_from(["MO", "TU", "WE", "TH", "FR"]), min_size=1, unique=True),
+        "BYHOUR": st.lists(st.integers(0, 23), min_size=1, max_size=5, unique=True),
+        "BYYEARDAY": st.lists(
+            st.integers(1, 366) | st.integers(-366, -1), min_size=1, max_size=300, unique=True
+        ),
+    },
+)
+
+
+@SHARE
+@given(
+    limits=LIMITS,
+    frequency=st.sampled_from(["HOURLY", "DAILY"]),
+    interval=st.integers(1, 30),
+    # Near the calendar's end, since dateutil looks for a next time until there.
+    start=st.datetimes(datetime(9996, 1, 1), datetime(9998, 1, 1)),  # noqa: DTZ001 - local times have no zone
+)
+def test_days_and_hours_are_left_out_as_dateutil_does_it(
+    limits: dict[str, list[int] | list[str]], frequency: str, interval: int, start: datetime
+) -> None:
+    start = start.replace(microsecond=0)
+    if frequency == "DAILY":
+        limits.pop("BYYEARDAY", None)  # which the RFC does not have there
+    parts = {name: ",".join(map(str, values)) for name, values in limits.items()}
+    text = ";".join(f"{name}={value}" for name, value in {"INTERVAL": str(interval), **parts}.items())
+    if len(text) > 480:
+        return
+    soon = start + timedelta(days=370)
+    found = takewhile(
+        lambda time: time <= soon, RecurrenceRule.parse(f"FREQ={frequency};{text}").local_times(start)
+    )
+    ended = f"FREQ={frequency};{text};UNTIL={soon:%Y%m%dT%H%M%S}"
+    assert list(islice(found, 50)) == list(islice(_expanded(ended, start), 50))
+
+
+def _expanded(text: str, start: datetime) -> Iterator[datetime]:
+    try:
+        yield from rrulestr(text, dtstart=start)
+    except ValueError:  # as it says that no hour fits
+        return

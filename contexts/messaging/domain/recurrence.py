@@ -1,15 +1,17 @@
 """Recurrence rules as RFC 5545 writes them (section 3.3.10), checked and expanded by dateutil.
 
 dateutil takes more than the RFC allows, and less care: an interval of nothing never ends, an unknown combination is
-passed over in silence. So what it is handed has been read part by part before.
+passed over in silence, and a rule of one line can keep it busy for minutes. So what it is handed has been read part by
+part before, and is such that it has never far to look.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from calendar import isleap, monthrange
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice
 
 import attrs
 from dateutil.rrule import rrulestr
@@ -19,10 +21,14 @@ from contexts.messaging.domain.errors import InvalidRecurrenceRule
 RULE_CHARACTERS_MAX = 500
 INTERVAL_MAX = 1_000
 COUNT_MAX = 10_000
+SET_POSITIONS_MAX = 12
 SPACING_SECONDS_MIN = 3_600
+# How many days (hours, of FREQ=HOURLY) are looked at for one that fits: over a year of hours, 27 years of days.
+CANDIDATES_MAX = 10_000
 
 _FREQUENCIES = ("HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
-_DAY = "(?:MO|TU|WE|TH|FR|SA|SU)"
+_DAY_NAMES = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+_DAY = f"(?:{'|'.join(_DAY_NAMES)})"
 _PLAIN_DAYS = re.compile(f"{_DAY}(?:,{_DAY})*")
 _DAYS = re.compile(f"(?:[+-]?[1-9][0-9]?)?{_DAY}(?:,(?:[+-]?[1-9][0-9]?)?{_DAY})*")
 _UNTIL = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
@@ -43,6 +49,8 @@ _NUMBERS: Mapping[str, tuple[int, int, bool]] = {
     "BYSETPOS": (1, 366, True),
 }
 _SINGLE = ("INTERVAL", "COUNT")
+# With one minute and one second, whatever fires twice does so an hour apart.
+_ONCE_AN_HOUR = ("BYMINUTE", "BYSECOND")
 
 # What the RFC forbids; and BYSETPOS of an hour, which has one moment to choose from at the most.
 _NOT_WITHIN: Mapping[str, tuple[str, ...]] = {
@@ -52,11 +60,21 @@ _NOT_WITHIN: Mapping[str, tuple[str, ...]] = {
     "BYSETPOS": ("HOURLY",),
 }
 
-# dateutil looks for a next time until the year 9999, and a rule that never fires would keep it busy for a minute.
-# The calendar repeats itself after 400 years, weekdays included: near its end the search is a matter of milliseconds.
+# dateutil looks for a next time until the year 9999. The calendar repeats itself after 400 years, weekdays included:
+# near its end the search is a matter of milliseconds, where it goes by weeks, months or years.
 _CYCLE_YEARS, _CYCLE_DAYS, _LAST_YEAR = 400, 146_097, 9_999
-# Enough to meet whatever a rule does close together; it need not be all, since nothing breaks if some slips through.
-_SPACINGS_CHECKED = 64
+
+# Where it goes by days or hours these parts only leave some out, so that is done here, where it can be counted.
+_FINE = ("HOURLY", "DAILY")
+_SAID_OF_DAYS: Mapping[str, Callable[[datetime], set[int | str]]] = {
+    "BYMONTH": lambda time: {time.month},
+    "BYMONTHDAY": lambda time: _from_both_ends(time.day, monthrange(time.year, time.month)[1]),
+    "BYYEARDAY": lambda time: _from_both_ends(time.timetuple().tm_yday, 365 + isleap(time.year)),
+    "BYDAY": lambda time: {_DAY_NAMES[time.weekday()]},
+}
+
+# How many days a period can have in the set that BYSETPOS chooses from, if not as many as BYDAY names.
+_DAYS_AT_MOST: Mapping[str, int] = {"DAILY": 1, "MONTHLY": 31, "YEARLY": 366}
 
 
 @attrs.frozen
@@ -67,6 +85,7 @@ class RecurrenceRule:
     count: int | None = attrs.field(repr=False)
     until: datetime | None = attrs.field(repr=False)
     _endless: str = attrs.field(repr=False)
+    _days: Mapping[str, frozenset[int | str]] = attrs.field(repr=False, eq=False)
 
     @classmethod
     def parse(cls, written: str) -> RecurrenceRule:
@@ -75,36 +94,49 @@ class RecurrenceRule:
         _check_frequency(parts)
         for name, value in parts.items():
             _check_part(name, value, parts["FREQ"])
+        _check_positions(parts)
         if "COUNT" in parts and "UNTIL" in parts:
             raise InvalidRecurrenceRule("the recurrence rule has both COUNT and UNTIL: leave one of them out")
         count, until = parts.get("COUNT"), parts.get("UNTIL")
+        days = _SAID_OF_DAYS.keys() & parts.keys() if parts["FREQ"] in _FINE else set()
         return cls(
             _text_of(parts),
             None if count is None else int(count),
             None if until is None else _until(until),
-            _text_of({name: value for name, value in parts.items() if name not in ("COUNT", "UNTIL")}),
+            _text_of({name: value for name, value in parts.items() if name not in {"COUNT", "UNTIL", *days}}),
+            {name: frozenset(_values(parts[name])) for name in days},
         )
 
     def local_times(self, start: datetime) -> Iterator[datetime]:
-        """Yield local times from `start` on, up to COUNT; UNTIL is a moment, and left to whoever has a zone."""
+        """Yield local times from `start` on, up to COUNT; UNTIL is a moment, and left to whoever has a zone.
+
+        It ends where none of the next CANDIDATES_MAX fits.
+        """
+        return islice(self._fitting(start), self.count)
+
+    def _fitting(self, start: datetime) -> Iterator[datetime]:
+        passed_over = 0
+        for time in self._candidates(start):
+            if all(_SAID_OF_DAYS[name](time) & days for name, days in self._days.items()):
+                passed_over = 0
+                yield time
+            elif (passed_over := passed_over + 1) == CANDIDATES_MAX:
+                return
+
+    def _candidates(self, start: datetime) -> Iterator[datetime]:
         cycles = (_LAST_YEAR - start.year) // _CYCLE_YEARS
         ahead = timedelta(days=cycles * _CYCLE_DAYS)
         try:
-            for time in islice(rrulestr(self._endless, dtstart=start + ahead), self.count):
+            for time in rrulestr(self._endless, dtstart=start + ahead):
                 yield time - ahead
         except (ValueError, IndexError):
             # No time is left: no hour fits, a month has no such week, or dateutil's calendar is at its end.
             return
 
     def check_from(self, start: datetime) -> None:
-        """Raise InvalidRecurrenceRule if it never fires, or too often."""
-        first = list(islice(self.local_times(start), _SPACINGS_CHECKED))
-        if not first:
-            raise InvalidRecurrenceRule(
-                "the recurrence rule never fires, since no time fits all of its parts: change or leave out one"
-            )
-        if any((later - earlier).total_seconds() < SPACING_SECONDS_MIN for earlier, later in pairwise(first)):
-            raise _too_frequent()
+        """Raise InvalidRecurrenceRule if it never fires."""
+        if next(self.local_times(start), None) is None:
+            raise _never_fires()
 
 
 def _parts_of(written: str) -> dict[str, str]:
@@ -144,6 +176,7 @@ def _check_part(name: str, value: str, frequency: str) -> None:
         )
     if name in _NUMBERS:
         _check_numbers(name, value)
+        _check_repeated(name, value)
     elif name == "BYDAY":
         _check_days(value, frequency)
     elif name == "WKST":
@@ -168,12 +201,37 @@ def _check_numbers(name: str, value: str) -> None:
         )
 
 
+def _check_repeated(name: str, value: str) -> None:
+    values = _values(value)
+    if len(set(values)) < len(values):
+        raise InvalidRecurrenceRule(
+            f"the recurrence rule has {name}={value[:40]}, where a value comes twice: write each once"
+        )
+    if name in _ONCE_AN_HOUR and len(values) > 1:
+        raise _too_frequent()
+
+
+def _check_positions(parts: Mapping[str, str]) -> None:
+    if "BYSETPOS" not in parts:
+        return
+    positions = [abs(int(each)) for each in parts["BYSETPOS"].split(",")]
+    if len(positions) > SET_POSITIONS_MAX:
+        raise InvalidRecurrenceRule(
+            f"the recurrence rule has {len(positions)} values of BYSETPOS, and {SET_POSITIONS_MAX} are the limit: "
+            "give fewer"
+        )
+    days = _DAYS_AT_MOST.get(parts["FREQ"]) or len(_values(parts.get("BYDAY", "")))
+    if max(positions) > days * len(_values(parts.get("BYHOUR", ""))):
+        raise _never_fires()
+
+
 def _check_days(value: str, frequency: str) -> None:
     # Which Monday, is asked of a month or a year; dateutil would take any.
     if frequency in ("MONTHLY", "YEARLY"):
         _check_form("BYDAY", value, _DAYS, "days, like MO,TH or 2MO,-1FR")
     else:
         _check_form("BYDAY", value, _PLAIN_DAYS, "days, like MO,TH")
+    _check_repeated("BYDAY", value)
 
 
 def _check_form(name: str, value: str, form: re.Pattern[str], like: str) -> None:
@@ -192,6 +250,15 @@ def _until(value: str) -> datetime:
     )
 
 
+def _values(written: str) -> list[int | str]:
+    """Read a list; one value of it may be written in several ways, like 5, 05 and +5."""
+    return [int(each) if _NUMBER.fullmatch(each) else each for each in written.split(",")]
+
+
+def _from_both_ends(number: int, of: int) -> set[int | str]:
+    return {number, number - of - 1}
+
+
 def _text_of(parts: Mapping[str, str]) -> str:
     return ";".join(f"{name}={value}" for name, value in parts.items())
 
@@ -200,4 +267,11 @@ def _too_frequent() -> InvalidRecurrenceRule:
     return InvalidRecurrenceRule(
         f"the recurrence rule fires more than once in {SPACING_SECONDS_MIN // 60} minutes, which is too often: give "
         "one BYMINUTE and BYSECOND at the most, and FREQ=HOURLY or slower"
+    )
+
+
+def _never_fires() -> InvalidRecurrenceRule:
+    return InvalidRecurrenceRule(
+        "the recurrence rule never fires, or not in a long time, since hardly any time fits all of its parts: change "
+        "or leave out one, or say what is rare with FREQ=YEARLY"
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import pytest
+from dateutil.rrule import rrulestr
 
-from contexts.messaging.domain import InvalidRecurrenceRule, RecurrenceRule
+from contexts.messaging.domain import InvalidRecurrenceRule, RecurrenceRule, recurrence
+from contexts.messaging.domain.recurrence import CANDIDATES_MAX
 
 # Local times have no zone.
 START = datetime(2026, 3, 2, 9)  # noqa: DTZ001 - a Monday
@@ -104,6 +107,15 @@ def test_count_and_until_are_kept_apart_from_the_rule() -> None:
         ("RRULE:FREQ=DAILY\nEXDATE:20260303T090000", "give the one RRULE alone"),
         ("FREQ=DAILY\nRRULE:FREQ=WEEKLY", "give the one RRULE alone"),
         ("FREQ=DAILY;BYDAY=" + "MO," * 200, "has 617 characters, and 500 are the limit"),
+        ("FREQ=DAILY;BYHOUR=8,09,+8", "BYHOUR=8,09,\\+8, where a value comes twice: write each once"),
+        ("FREQ=WEEKLY;BYDAY=MO,TU,MO", "BYDAY=MO,TU,MO, where a value comes twice"),
+        ("FREQ=DAILY;BYSETPOS=" + ",".join(["2"] * 230), "where a value comes twice"),
+        (
+            "FREQ=MONTHLY;BYDAY=MO,TU;BYSETPOS=1,2,3,4,5,6,7,8,-1,-2,-3,-4,-5",
+            "has 13 values of BYSETPOS, and 12 are the limit: give fewer",
+        ),
+        ("FREQ=DAILY;BYMINUTE=0,30", "more than once in 60 minutes, which is too often: give one BYMINUTE"),
+        ("FREQ=HOURLY;BYSECOND=0,1", "more than once in 60 minutes"),
         ("FREQ=MINUTELY", "more than once in 60 minutes, which is too often"),
         ("FREQ=SECONDLY;INTERVAL=86400", "FREQ=HOURLY or slower"),
     ],
@@ -113,31 +125,80 @@ def test_what_is_no_rule_is_refused_in_a_sentence(text: str, sentence: str) -> N
         RecurrenceRule.parse(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
-        "FREQ=YEARLY;BYMONTH=3;BYDAY=53MO",
-        "FREQ=WEEKLY;BYDAY=MO;BYSETPOS=2",
-        "FREQ=HOURLY;INTERVAL=2;BYHOUR=8",
-    ],
-)
+HOURS = ",".join(map(str, range(24)))
+WEEK = "MO,TU,WE,TH,FR,SA,SU"
+NEVER = [
+    "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
+    "FREQ=YEARLY;BYMONTH=3;BYDAY=53MO",
+    f"FREQ=MONTHLY;BYDAY={WEEK};BYSETPOS=31;BYMONTH=2",
+    "FREQ=WEEKLY;BYDAY=MO;BYSETPOS=2",
+    "FREQ=WEEKLY;BYSETPOS=2",
+    f"FREQ=WEEKLY;BYDAY={WEEK};BYHOUR={HOURS};BYSETPOS=169",
+    "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30",
+    "FREQ=DAILY;INTERVAL=7;BYDAY=TU",
+    f"FREQ=DAILY;BYHOUR={HOURS};BYSETPOS=-25",
+    "FREQ=HOURLY;INTERVAL=2;BYHOUR=8",
+    "FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30;BYMINUTE=59;BYSECOND=59",
+    "FREQ=HOURLY;BYDAY=MO;BYYEARDAY=366",
+]
+
+
+@pytest.mark.parametrize("text", NEVER)
 def test_a_rule_that_never_fires_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRecurrenceRule, match="never fires, since no time fits all of its parts"):
+    with pytest.raises(
+        InvalidRecurrenceRule, match="never fires, or not in a long time, since hardly any time"
+    ):
         RecurrenceRule.parse(text).check_from(START)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "FREQ=DAILY;BYMINUTE=0,30",
-        "FREQ=DAILY;BYHOUR=0,23;BYMINUTE=0,59;BYSETPOS=1,4",
-        "FREQ=HOURLY;BYSECOND=0,1",
-    ],
-)
-def test_a_rule_that_fires_too_often_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRecurrenceRule, match="more than once in 60 minutes"):
+def test_what_is_rare_is_served_by_the_year_and_refused_by_the_hour() -> None:
+    assert times("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", 1) == ["Mon 29 Feb 44 09:00"]
+    with pytest.raises(InvalidRecurrenceRule, match="say what is rare with FREQ=YEARLY"):
+        RecurrenceRule.parse("FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=29").check_from(
+            START.replace(year=2024, month=3)
+        )
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """Every time that dateutil comes up with, and where it is told to start."""
+    looked_at: list[datetime] = []
+
+    def counted(text: str, dtstart: datetime) -> Iterator[datetime]:
+        looked_at.append(dtstart)
+        for time in rrulestr(text, dtstart=dtstart):
+            looked_at.append(time)
+            yield time
+
+    monkeypatch.setattr(recurrence, "rrulestr", counted)
+    return looked_at
+
+
+@pytest.mark.parametrize("text", NEVER)
+def test_no_rule_is_looked_at_for_longer_than_its_budget(looked_at: list[datetime], text: str) -> None:
+    with pytest.raises(InvalidRecurrenceRule):
         RecurrenceRule.parse(text).check_from(START)
+    assert len(looked_at) <= CANDIDATES_MAX + 1
+    # What dateutil itself passes over it looks at until the calendar's end, one cycle away at the most.
+    assert all(time.year > 9_599 for time in looked_at)
+
+
+@pytest.mark.parametrize("text", [text for text in NEVER if "BYSETPOS" in text and "BYMONTH" not in text])
+def test_a_position_that_no_period_has_is_looked_for_nowhere(text: str) -> None:
+    with pytest.raises(InvalidRecurrenceRule, match="never fires"):
+        RecurrenceRule.parse(text)
+
+
+@pytest.mark.parametrize("frequency", ["HOURLY", "DAILY"])
+def test_dateutil_is_never_left_to_pass_over_days_or_hours(looked_at: list[datetime], frequency: str) -> None:
+    rule = RecurrenceRule.parse(f"FREQ={frequency};BYMONTH=3;BYMONTHDAY=-30,2;BYDAY=MO,TU,WE,TH,FR;BYHOUR=9")
+    assert next(rule.local_times(START + timedelta(days=1))) == START.replace(year=2027)
+    assert len(looked_at) == 1 + 365
+
+
+def test_what_fits_gives_the_search_its_budget_anew() -> None:
+    rule = RecurrenceRule.parse("FREQ=HOURLY;BYMONTH=3;BYMONTHDAY=2;BYHOUR=9")
+    assert len(list(islice(rule.local_times(START), 100))) == 100
 
 
 @pytest.mark.parametrize(
