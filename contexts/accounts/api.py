@@ -1,14 +1,14 @@
-"""Accounts over HTTP."""
+"""Accounts over HTTP. Each is its holder's, whose id is its own, and there for nobody else."""
 
 from __future__ import annotations
 
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
 
-from contexts.accounts.domain import EMAIL_CHARACTERS_MAX
+from contexts.accounts.domain import EMAIL_CHARACTERS_MAX, AccountNotFound
 from contexts.accounts.events import AccountRole
 from contexts.accounts.use_cases import (
     ChangeEmail,
@@ -18,7 +18,7 @@ from contexts.accounts.use_cases import (
     SignUp,
     SignUpHandler,
 )
-from infrastructure.http import JsonBody, Provided, refusals
+from infrastructure.http import CurrentPrincipal, JsonBody, Provided, refusals
 
 router = APIRouter(prefix="/accounts", tags=["accounts"])
 
@@ -32,11 +32,19 @@ EmailText = Annotated[
 AccountId = Annotated[UUID, Field(examples=["0192f0c1-2d3e-7a4b-8c5d-6e7f8091a2b3"])]
 
 
+async def _own(account_id: AccountId, me: CurrentPrincipal) -> UUID:
+    if me.uuid != account_id:
+        raise AccountNotFound(account_id)
+    return account_id
+
+
+OwnAccountId = Annotated[UUID, Depends(_own)]
+
+
 class SignUpBody(JsonBody):
-    """Who signs up, and as what."""
+    """Who signs up: as a member, since nobody makes an admin of themselves."""
 
     email: EmailText
-    role: Annotated[AccountRole, Field(examples=["member"])] = AccountRole.MEMBER
 
 
 class ChangeEmailBody(JsonBody):
@@ -64,23 +72,25 @@ async def sign_up(
     body: SignUpBody, use_case: Annotated[SignUpHandler, Provided(SignUpHandler)], response: Response
 ) -> AccountCreatedBody:
     """Open an account; its address must be free."""
-    account_id = await use_case.handle(SignUp(body.email, body.role))
+    account_id = await use_case.handle(SignUp(body.email))
     response.headers["location"] = f"{router.prefix}/{account_id}"
     return AccountCreatedBody(id=account_id)
 
 
-@router.get("/{account_id}", summary="Look at an account", responses=refusals(404))
+@router.get("/{account_id}", summary="Look at an account", responses=refusals(403, 404))
 async def find(
-    account_id: AccountId, use_case: Annotated[FindAccountHandler, Provided(FindAccountHandler)]
+    account_id: OwnAccountId, use_case: Annotated[FindAccountHandler, Provided(FindAccountHandler)]
 ) -> AccountBody:
     """Return the account."""
     account = await use_case.handle(FindAccount(account_id))
     return AccountBody(id=account.id, email=account.email.value, role=account.role)
 
 
-@router.patch("/{account_id}", status_code=204, summary="Change the address", responses=refusals(404, 409))
+@router.patch(
+    "/{account_id}", status_code=204, summary="Change the address", responses=refusals(403, 404, 409)
+)
 async def change_email(
-    account_id: AccountId,
+    account_id: OwnAccountId,
     body: ChangeEmailBody,
     use_case: Annotated[ChangeEmailHandler, Provided(ChangeEmailHandler)],
 ) -> None:

@@ -39,7 +39,9 @@ class AccountNotFound(AccountsError, NotFound):
 
     def __init__(self, account_id: UUID) -> None:
         self.account_id = account_id
-        super().__init__(f"there is no account {account_id}: it was removed, or the id is wrong")
+        super().__init__(
+            f"there is no account {account_id}: it was removed, or the id is wrong, or another's"
+        )
 
 
 def _normalised(text: str) -> str:

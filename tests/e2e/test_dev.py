@@ -56,9 +56,9 @@ def test_killed_it_keeps_its_data_and_stopped_it_leaves_nothing_else(
         port = urlsplit(told["url"]).port
         with pytest.raises(AddressRefused, match=f"port {port} of 127.0.0.1 is taken"):
             listen("127.0.0.1", port or 0)
-        # Somebody else's token, made beside it.
+        # The token of whoever has the account, made beside it.
         with pytest.raises(SystemExit):
-            main(["token", "brian", "--folder", str(folder)])
+            main(["token", signed_up.json()["id"], "--folder", str(folder)])
         bearer = {"authorization": f"Bearer {capsys.readouterr().out.strip()}"}
         found = httpx.get(told["url"] + signed_up.headers["location"], headers=bearer)
         assert found.json()["email"] == "ada@example.org"
