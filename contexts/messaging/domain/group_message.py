@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 from contexts.messaging.domain.errors import IllegalTransition, InvalidGroupMessage
+from contexts.messaging.domain.schedule import refusal_of_year
 from contexts.messaging.events import (
     GroupMessageCancelled,
     GroupMessageCreated,
@@ -16,7 +17,7 @@ from contexts.messaging.events import (
     GroupMessageSent,
     GroupMessageStatus,
 )
-from kernel import AggregateRoot, aggregate
+from kernel import AggregateRoot, aggregate, clock
 
 CONTACT_GROUPS_MAX = 1_000
 RECIPIENTS_MAX = 10_000_000
@@ -136,9 +137,6 @@ def _in_utc(moment: datetime | None) -> datetime | None:
         raise InvalidGroupMessage(
             "scheduled_at has no offset from UTC: write it like 2030-05-17T09:00:00+02:00"
         )
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise InvalidGroupMessage(
-            "scheduled_at is outside the years that UTC has: give a nearer one"
-        ) from None
+    if (refusal := refusal_of_year(moment, clock.now())) is not None:
+        raise InvalidGroupMessage(refusal)
+    return moment.astimezone(UTC)

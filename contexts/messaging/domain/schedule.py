@@ -138,11 +138,16 @@ def _zones() -> frozenset[str]:
 
 
 def _check_year(scheduled_at: datetime, now: datetime) -> None:
-    if not now.year - YEARS_BACK_MAX <= scheduled_at.year <= now.year + YEARS_AHEAD_MAX:
-        raise InvalidSchedule(
-            f"scheduled_at is in the year {scheduled_at.year}: give one from {now.year - YEARS_BACK_MAX} to "
-            f"{now.year + YEARS_AHEAD_MAX}"
-        )
+    if (refusal := refusal_of_year(scheduled_at, now)) is not None:
+        raise InvalidSchedule(refusal)
+
+
+def refusal_of_year(scheduled_at: datetime, now: datetime) -> str | None:
+    """Say what is wrong with a year that nobody can mean, and that a database or a calendar may not have."""
+    first, last = now.year - YEARS_BACK_MAX, now.year + YEARS_AHEAD_MAX
+    if first <= scheduled_at.year <= last:
+        return None
+    return f"scheduled_at is in the year {scheduled_at.year}: give one from {first} to {last}"
 
 
 def _check_start(written: datetime, moment: datetime, zone: ZoneInfo) -> None:

@@ -16,10 +16,12 @@ from contexts.messaging.domain import (
     Template,
 )
 from contexts.messaging.domain.group_message import CONTACT_GROUPS_MAX, RECIPIENTS_MAX
+from contexts.messaging.domain.schedule import YEARS_AHEAD_MAX, YEARS_BACK_MAX
 from contexts.messaging.domain.template import BODY_CHARACTERS_MAX
 from contexts.messaging.events import GroupMessageCreated, GroupMessageStatus
 from kernel import Conflict
 from kernel.catalogue import event_type_of
+from kernel.testing import FrozenClock
 
 DRAFT, QUEUED, PROCESSING, SENT, FAILED, CANCELLED = GroupMessageStatus
 ACCOUNT, CHANNEL, TEMPLATE, GROUP = uuid4(), uuid4(), uuid4(), uuid4()
@@ -133,15 +135,29 @@ def many(number: int) -> list[UUID]:
         ({"total_recipients": -1}, "total_recipients is -1: give how many"),
         ({"total_recipients": RECIPIENTS_MAX + 1}, "from 0 to 10,000,000"),
         ({"scheduled_at": datetime(2030, 1, 1)}, "no offset from UTC: write it like"),  # noqa: DTZ001 - the point
+        # Years that UTC does not have, and that PostgreSQL takes for no moment at all.
         (
             {"scheduled_at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))},
-            "outside the years that UTC has",
+            "in the year 1: give one from",
         ),
+        ({"scheduled_at": datetime(1, 1, 1, tzinfo=UTC)}, "in the year 1: give one from"),
+        ({"scheduled_at": datetime.max.replace(tzinfo=UTC)}, "in the year 9999: give one from"),
     ],
 )
 def test_what_is_no_message_to_groups_is_refused_in_a_sentence(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidGroupMessage, match=sentence):
         drafted(**fields)
+
+
+def test_the_year_is_one_that_a_schedule_may_have(frozen_clock: FrozenClock) -> None:
+    """The same window as that of scheduled messages (X4)."""
+    year = frozen_clock.now().year
+    for near in (year - YEARS_BACK_MAX, year + YEARS_AHEAD_MAX):
+        at = datetime(near, 7, 1, tzinfo=UTC)
+        assert drafted(scheduled_at=at).scheduled_at == at
+    for far in (year - YEARS_BACK_MAX - 1, year + YEARS_AHEAD_MAX + 1):
+        with pytest.raises(InvalidGroupMessage, match=f"in the year {far}: give one from {year - 1} to"):
+            drafted(scheduled_at=datetime(far, 7, 1, tzinfo=UTC))
 
 
 def test_the_limits_are_within() -> None:
