@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_LENGTH_DIGITS_MAX = 20
 UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it out"
 
 
@@ -92,7 +93,8 @@ def again(body: bytes, receive: Receive) -> Receive:
 
 def _declared_length(headers: Mapping[str, str]) -> int:
     length = headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() else 0
+    # Python reads no number of thousands of digits, and so many say enough.
+    return int(length[:_LENGTH_DIGITS_MAX]) if length.isascii() and length.isdigit() else 0
 
 
 def _too_large(bytes_max: int) -> Refused:
@@ -100,14 +102,23 @@ def _too_large(bytes_max: int) -> Refused:
 
 
 def _check_type(headers: Mapping[str, str]) -> None:
-    read = Message()
-    read["content-type"] = headers.get("content-type", "")
-    kind = read.get_content_type()
-    is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
-    if "content-type" not in headers or not is_json or read.get_content_charset("utf-8") != "utf-8":
+    if not _is_json(headers.get("content-type", "")):
         raise Refused(
             Problem(415, "not_json", "the body is to be JSON in UTF-8: send `Content-Type: application/json`")
         )
+
+
+def _is_json(content_type: str) -> bool:
+    read = Message()
+    read["content-type"] = content_type
+    kind = read.get_content_type()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        return False
+    try:
+        return read.get_content_charset("utf-8") == "utf-8"
+    except ValueError:
+        # A parameter of many parts, of which one has a number that Python does not read.
+        return False
 
 
 def _check_text(body: bytes) -> None:

@@ -131,7 +131,14 @@ async def test_broken_json_with_a_suspicious_escape_is_still_broken_json(client:
 
 @pytest.mark.parametrize(
     "kind",
-    ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin-1", "", "json"],
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/json; charset=latin-1",
+        f"application/json; charset*{'9' * 5_000}=utf-8",
+        "",
+        "json",
+    ],
 )
 async def test_a_body_of_another_type_is_a_problem(client: httpx.AsyncClient, kind: str) -> None:
     answer = await client.post("/accounts", content=b'{"email": "a@b.c"}', headers={"content-type": kind})
@@ -155,6 +162,11 @@ async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limit(clien
             yield b" " * 10_000
 
     problem(await client.post("/accounts", content=pieces(), headers=JSON), 413)
+
+
+async def test_a_length_that_nobody_could_count_is_too_large(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/accounts", content=b"{}", headers={**JSON, "content-length": "9" * 5_000})
+    assert problem(answer, 413)["type"] == "too_large"
 
 
 async def test_a_body_may_come_in_pieces(client: httpx.AsyncClient) -> None:
