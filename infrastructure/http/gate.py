@@ -167,7 +167,8 @@ def _tell(error: Exception, problem: Problem, exchange: Exchange) -> None:
     if problem is UNEXPECTED or exchange.status:
         _log.error("a request failed unexpectedly", exc_info=error, extra=about)
     else:
-        _log.warning("a request cannot be served now: %s", error, extra=about)
+        # Some have nothing to say for themselves, like a time limit.
+        _log.warning("a request cannot be served now: %s", str(error) or problem.detail, extra=about)
 
 
 def _request_id(headers: Mapping[str, str]) -> str:
@@ -176,10 +177,12 @@ def _request_id(headers: Mapping[str, str]) -> str:
 
 
 def _trace_of(headers: Headers) -> dict[str, str]:
-    """Return the trace to carry on, if what was sent is one."""
-    found = {name: headers[name] for name in _TRACE if name in headers and "traceparent" in headers}
-    try:
-        with event_context(**found):
-            return found
-    except InvalidContext:
-        return {}
+    """Return the trace to carry on, if what was sent is one; its state means nothing without it."""
+    found: dict[str, str] = {}
+    for name in _TRACE:
+        try:
+            with event_context(**{name: headers[name]}):
+                found[name] = headers[name]
+        except (KeyError, InvalidContext):
+            break
+    return found

@@ -288,7 +288,9 @@ async def test_a_request_without_a_proper_id_is_given_one(
     ("sent", "carried"),
     [
         ({"traceparent": TRACE, "tracestate": "a=b"}, {"traceparent": TRACE, "tracestate": "a=b"}),
+        ({"traceparent": TRACE, "tracestate": "a" * 8_193}, {"traceparent": TRACE}),
         ({"traceparent": "rubbish"}, {}),
+        ({"traceparent": "rubbish", "tracestate": "a=b"}, {}),
         ({"tracestate": "a=b"}, {}),
     ],
 )
@@ -321,9 +323,12 @@ async def test_what_breaks_in_the_middle_of_an_answer_cuts_it(
             await client.get("/broken-late")
 
 
-async def test_what_takes_too_long_is_given_up(container: Container, router: APIRouter) -> None:
+async def test_what_takes_too_long_is_given_up(
+    container: Container, router: APIRouter, caplog: pytest.LogCaptureFixture
+) -> None:
     async with asking(serving(container, router, request_seconds_max=0.01)) as client:
         assert problem(await client.get("/slow"), 503)["type"] == "too_slow"
+    assert "cannot be served now: the answer took longer than 0.01 s and was given up" in caplog.text
 
 
 async def test_a_time_limit_of_something_else_is_not_the_requests(
