@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -119,7 +120,7 @@ class EmbeddedPostgres:
         await asyncio.to_thread(self.stop)
 
     def _give_folders(self) -> None:
-        self.data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.data_folder.parent.mkdir(parents=True, exist_ok=True)
         if not unprivileged.is_root():
             return
         if self._kept is not None and not unprivileged.others_can_reach(self._kept.parent):
@@ -127,21 +128,36 @@ class EmbeddedPostgres:
                 f"the embedded PostgreSQL cannot keep its data in {self._kept}: started by root it runs as "
                 f"{unprivileged.USER_INSTEAD_OF_ROOT}, who cannot enter there; choose one open to everyone"
             )
-        for folder in (self.run_folder, self.data_folder):
-            shutil.chown(folder, unprivileged.USER_INSTEAD_OF_ROOT)
+        shutil.chown(self.run_folder, unprivileged.USER_INSTEAD_OF_ROOT)
 
     def _initialise(self, binaries: Path) -> None:
         stamp = self.data_folder / "PG_VERSION"
         if not stamp.exists():
-            command: list[str | Path] = [binaries / "initdb", "-D", self.data_folder, *_INITDB]
-            made = unprivileged.run(command, self.run_folder, START_SECONDS_MAX)
-            if made.returncode != 0:
-                raise _failed(made.stdout.decode(errors="replace"))
+            self._make_data(binaries)
         if (version := stamp.read_text().strip()) != str(POSTGRES_VERSION):
             raise EmbeddedServerFailed(
                 f"{self.data_folder} holds the data of PostgreSQL {version}, and the embedded server is "
                 f"{POSTGRES_VERSION}: remove the folder, or choose another"
             )
+
+    def _make_data(self, binaries: Path) -> None:
+        """Give them their name when they are whole: initdb writes its stamp long before."""
+        folder, unfinished = self.data_folder, f"{self.data_folder.name}.unfinished-"
+        for left in folder.parent.glob(f"{escape(unfinished)}*"):
+            shutil.rmtree(left)
+        if folder.exists() and any(folder.iterdir()):
+            raise EmbeddedServerFailed(
+                f"the embedded PostgreSQL did not start: {folder} holds something else; choose a new folder"
+            )
+        # Another name each time, since an initdb whose starter was killed still writes to its own.
+        new = Path(tempfile.mkdtemp(prefix=unfinished, dir=folder.parent))
+        if unprivileged.is_root():
+            shutil.chown(new, unprivileged.USER_INSTEAD_OF_ROOT)
+        command: list[str | Path] = [binaries / "initdb", "-D", new, *_INITDB]
+        made = unprivileged.run(command, self.run_folder, START_SECONDS_MAX)
+        if made.returncode != 0:
+            raise _failed(made.stdout.decode(errors="replace"))
+        new.rename(folder)
 
     def _serve(self, binaries: Path) -> None:
         command: list[str | Path] = [binaries / "postgres", "-D", self.data_folder, *self._settings()]

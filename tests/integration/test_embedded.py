@@ -88,11 +88,35 @@ def test_a_folder_of_something_else_is_one_sentence(tmp_path_factory: pytest.Tem
     folder = _folder_for_everyone(tmp_path_factory)
     folder.mkdir()
     (folder / "letter.txt").touch()
-    with pytest.raises(
-        EmbeddedServerFailed, match=r"did not start: initdb: error: directory .* is not empty"
-    ):
+    with pytest.raises(EmbeddedServerFailed, match=r"did not start: .* holds something else; choose a new"):
         EmbeddedPostgres(folder).start()
     assert (folder / "letter.txt").exists()
+
+
+def test_a_first_start_that_was_killed_is_begun_anew(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamp is written early, by an initdb that was killed with whoever started it (O2)."""
+    folder, run = _folder_for_everyone(tmp_path_factory), unprivileged.run
+
+    def killed(command: list[str | Path], *_: object) -> None:
+        (Path(command[command.index("-D") + 1]) / "PG_VERSION").write_text(f"{POSTGRES_VERSION}\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(unprivileged, "run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        EmbeddedPostgres(folder).start()
+    assert [left.name.partition("-")[0] for left in folder.parent.iterdir()] == ["data.unfinished"]
+    monkeypatch.setattr(unprivileged, "run", run)
+    with EmbeddedPostgres(folder) as server:
+        assert server.data_folder == folder
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_an_initdb_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_INITDB", ("--encoding=nonsense",))
+    with pytest.raises(EmbeddedServerFailed, match=r"did not start: initdb: error: .*nonsense"):
+        EmbeddedPostgres().start()
 
 
 def test_data_of_another_version_is_one_sentence(tmp_path_factory: pytest.TempPathFactory) -> None:
