@@ -74,7 +74,8 @@ class Gate:
         limit = asyncio.timeout(self._settings.request_seconds_max)
         try:
             async with limit:
-                with event_context(request_id=exchange.request_id):
+                # It begins a chain: what handlers record later inherits this, and is found by it with the first.
+                with event_context(request_id=exchange.request_id, correlation_id=exchange.request_id):
                     await self._pass(scope, headers, receive, exchange)
         except ClientLeft:
             exchange.status = 499

@@ -36,7 +36,8 @@ async def test_its_events_carry_its_id_and_its_user(client: httpx.AsyncClient, a
     )
     ((event, headers),) = await ask(EVENTS, UUID(answer.json()["id"]))
     assert event == "AccountCreated"
-    assert json.loads(headers) == {"request_id": "request-7", "user_id": USER}
+    # Its id is that of the whole chain, so that the first event is found by it like those that follow (K10).
+    assert json.loads(headers) == {"request_id": "request-7", "correlation_id": "request-7", "user_id": USER}
 
 
 async def test_of_two_who_take_one_address_at_once_one_is_refused(

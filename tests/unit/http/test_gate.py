@@ -271,7 +271,8 @@ async def test_what_is_recorded_carries_the_request_and_the_user(
     async with asking(serving(container, router)) as client:
         answer = await client.get("/context", headers={"x-request-id": "mine-1"})
         assert answer.headers["x-request-id"] == "mine-1"
-        assert answer.json() == {"user": USER, "headers": {"request_id": "mine-1", "user_id": USER}}
+        headers = {"request_id": "mine-1", "correlation_id": "mine-1", "user_id": USER}
+        assert answer.json() == {"user": USER, "headers": headers}
     assert current_headers() == {}
 
 
