@@ -72,13 +72,19 @@ class DevFolder:
     def token_key(self) -> str | None:
         """Return the key, if one was made here."""
         try:
-            return self._key_file.read_text()
+            key = self._key_file.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise FolderRefused(
                 self.path, f"holds a key that cannot be read ({error.strerror}): make it yours"
             ) from error
+        # Nothing is in it when whoever made it was killed at once.
+        if key and (len(key) < KEY_BYTES or not key.isascii()):
+            raise FolderRefused(
+                self._key_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
+            )
+        return key.decode()
 
     def made_token_key(self) -> str:
         """Return the key, the same in every run; only this user may read it."""

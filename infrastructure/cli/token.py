@@ -13,13 +13,22 @@ from infrastructure.http import HttpSettings
 from infrastructure.http.tokens import sign
 
 HOURS = 24.0
+HOURS_MAX = 10 * 365 * 24.0
+
+
+def _check_hours(_context: click.Context, _option: click.Parameter, hours: float) -> float:
+    # click's own range lets in what is no number.
+    if not 0 < hours <= HOURS_MAX:
+        raise click.BadParameter(f"{hours:g} is not more than 0 and at most {HOURS_MAX:,.0f}")
+    return hours
 
 
 @click.command("token")
 @click.argument("subject")
 @click.option(
     "--hours",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
+    callback=_check_hours,
     default=HOURS,
     show_default=True,
     help="How long it lasts.",

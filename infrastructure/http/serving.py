@@ -32,7 +32,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-    except OSError:
+    except (OSError, UnicodeError):
+        # The latter of a name that no name server could be asked for, like one of 64 letters without a dot.
         raise AddressRefused(f"the host {host!r} is unknown: correct --host, or OUTBOX_API_HOST") from None
     listening = socket.socket(family, kind, protocol)
     try:

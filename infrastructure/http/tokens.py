@@ -93,6 +93,7 @@ def sign(
         raise BadSetting(
             _KEY, "is a public key, which signs nothing: ask whoever has the private one for a token"
         )
+    _check_subject(subject)
     issued = now().timestamp()
     claims = {
         "sub": subject,
@@ -111,13 +112,17 @@ def _reason(error: Exception) -> str:
 
 def _subject_of(claims: Mapping[str, Any]) -> str:
     subject = claims["sub"]
+    _check_subject(subject)
+    return str(subject)
+
+
+def _check_subject(subject: object) -> None:
     if not isinstance(subject, str) or not subject.strip() or not subject.isprintable():
-        raise Unauthenticated("the token's subject (`sub`) is no user's id")
+        raise Unauthenticated("the token's subject (`sub`) is no user's id: it needs printable characters")
     if len(subject) > SUBJECT_CHARACTERS_MAX:
         raise Unauthenticated(
-            f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters"
+            f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters: take a shorter id"
         )
-    return subject
 
 
 def _read_key(text: str) -> tuple[Any, str]:

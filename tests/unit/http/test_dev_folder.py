@@ -57,6 +57,12 @@ def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
     assert (tmp_path / "token-key").stat().st_mode & 0o077 == 0
 
 
+def test_a_key_that_was_never_written_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "token-key").touch()
+    assert not DevFolder(tmp_path).token_key()
+    assert len(DevFolder(tmp_path).made_token_key()) == 64
+
+
 def test_a_key_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "token-key").mkdir()
     with pytest.raises(FolderRefused, match="holds a key that cannot be read"):

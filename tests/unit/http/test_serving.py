@@ -45,6 +45,9 @@ def test_a_port_that_is_taken_is_told() -> None:
 def test_a_host_that_is_nowhere_is_told() -> None:
     with pytest.raises(AddressRefused, match="the host 'no host' is unknown"):
         listen("no host", 0)
+    # No label of a name may be as long.
+    with pytest.raises(AddressRefused, match=r"the host 'h{80}' is unknown: correct --host"):
+        listen("h" * 80, 0)
     with pytest.raises(AddressRefused, match=r"192\.0\.2\.1 is no address of this machine"):
         listen("192.0.2.1", 0)
 
@@ -98,6 +101,38 @@ def test_a_token_is_printed_for_people_and_for_programs(
     assert code == 0
     assert out.count(".") == 2
     assert '"token": "' in said(capsys, "token", "ada", "--json", "--hours", "1")[1]
+
+
+@pytest.mark.parametrize("hours", ["inf", "nan", "1e300", "0", "-1", "87601"])
+def test_a_token_has_an_end_that_a_clock_can_show(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, hours: str
+) -> None:
+    monkeypatch.setenv("OUTBOX_API_TOKEN_KEY", KEY)
+    code, out, error = said(capsys, "token", "ada", f"--hours={hours}")
+    assert (code, out) == (2, "")
+    assert error.startswith("error: Invalid value for '--hours': ")
+    assert "is not more than 0 and at most 87,600" in error
+
+
+@pytest.mark.parametrize("subject", ["", " ", "a\ud800", "a\nb", "u" * 201])
+def test_no_token_is_made_that_the_service_would_refuse(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, subject: str
+) -> None:
+    monkeypatch.setenv("OUTBOX_API_TOKEN_KEY", KEY)
+    code, out, error = said(capsys, "token", subject)
+    assert (code, out) == (1, "")
+    assert error.startswith("error: the token's subject (`sub`) is ")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("key", [b"\xff" * 64, b"too short"])
+def test_a_key_file_that_was_damaged_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, key: bytes
+) -> None:
+    (tmp_path / "token-key").write_bytes(key)
+    code, out, error = said(capsys, "token", "ada", "--folder", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert error.startswith(f"error: {tmp_path / 'token-key'} holds no key that serves: remove this file")
 
 
 def test_the_command_line_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
