@@ -1,4 +1,9 @@
-"""The refusals of this context, a sentence each."""
+"""The refusals of this context, a sentence each.
+
+What the family or the invitation has become does not allow is a Conflict, as an illegal transition is in messaging: the
+same wish was in order before, or will be, so whoever asks should look again. What is never in order, such as a second
+owner, is a broken rule.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +36,7 @@ class NotAllowed(FamiliesError, Forbidden):
         )
 
 
-class AlreadyMember(FamiliesError):
+class AlreadyMember(FamiliesError, Conflict):
     """Who is invited, or accepts, belongs to the family."""
 
     kind = "already_member"
@@ -81,7 +86,7 @@ class TokenUnknown(FamiliesError, NotFound):
         super().__init__("no invitation has this token: a newer mail may have replaced it, take its link")
 
 
-class InvitationNotOpen(FamiliesError):
+class InvitationNotOpen(FamiliesError, Conflict):
     """It has ended already."""
 
     kind = "invitation_not_open"
@@ -91,7 +96,7 @@ class InvitationNotOpen(FamiliesError):
         super().__init__(f"this invitation is {status.value} already: if it still matters, ask for a new one")
 
 
-class InvitationLapsed(FamiliesError):
+class InvitationLapsed(FamiliesError, Conflict):
     """Its time is over."""
 
     kind = "invitation_lapsed"
@@ -101,7 +106,7 @@ class InvitationLapsed(FamiliesError):
         super().__init__(f"this invitation held until {expires_at:%Y-%m-%d %H:%M} UTC: ask for a new one")
 
 
-class InvitationNotLapsed(FamiliesError):
+class InvitationNotLapsed(FamiliesError, Conflict):
     """It still has time."""
 
     kind = "invitation_not_lapsed"

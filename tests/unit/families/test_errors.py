@@ -12,17 +12,17 @@ from kernel import Conflict, DomainError, Forbidden, NotFound
 
 MEANING: dict[type[DomainError], set[str]] = {
     NotFound: {"family_not_found", "invitation_not_found", "token_unknown"},
-    Conflict: {"invited_meanwhile"},
+    Conflict: {
+        "already_member",
+        "invitation_lapsed",
+        "invitation_not_lapsed",
+        "invitation_not_open",
+        "invited_meanwhile",
+    },
     Forbidden: {"not_allowed"},
     InvalidValue: {"invalid_id", "invalid_email", "invalid_name", "invalid_role", "invalid_token"},
 }
-RULES_BROKEN = {
-    "already_member",
-    "owner_not_invitable",
-    "invitation_not_open",
-    "invitation_lapsed",
-    "invitation_not_lapsed",
-}
+RULES_BROKEN = {"owner_not_invitable"}
 
 
 def derived(cls: type[FamiliesError]) -> Iterator[type[FamiliesError]]:

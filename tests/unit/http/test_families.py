@@ -136,6 +136,21 @@ async def test_who_accepts_belongs_to_the_family(api: Api) -> None:
     assert await api.ask(ACCEPT, user=STRANGER, token="no token") == "invalid_token"
 
 
+@pytest.mark.parametrize(
+    ("email", "role", "status"),
+    [("ada@example.org", "MEMBER", 409), ("bo@example.org", "OWNER", 422)],
+    ids=["already_member", "owner_not_invitable"],
+)
+async def test_what_has_become_of_a_family_conflicts_and_what_is_never_in_order_breaks_a_rule(
+    api: Api, email: str, role: str, status: int
+) -> None:
+    """Conflicts are 409, rules 422 (X)."""
+    invite = INVITE.replace("bo@example.org", email).replace(f'"{email}"', f'"{email}", role: {role}')
+    body = {"query": invite, "variables": {"family": await api.family()}}
+    (error,) = (await api.client.post("/graphql", json=body, headers=bearer(OWNER))).json()["errors"]
+    assert error["extensions"]["status"] == status
+
+
 async def test_what_is_revoked_opens_nothing(api: Api) -> None:
     invitation = await api.invitation()
     assert await api.ask(REVOKE, id=invitation) == invitation
