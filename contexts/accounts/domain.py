@@ -46,8 +46,8 @@ class AccountNotFound(AccountsError, NotFound):
 
 def _normalised(text: str) -> str:
     # One way to write each address, or two accounts could share it. Lower case may compose where upper case does not,
-    # so the text is brought into its normal form once more at the end.
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).strip().lower())
+    # so the text is brought into its normal form once more at the end. A host may end in the dot of the root, or not.
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).strip().lower()).rstrip(".")
 
 
 def _check_email(_: object, __: object, address: str) -> None:

@@ -32,7 +32,16 @@ def test_the_same_address_again_is_no_change() -> None:
     assert len(account.recorded_events) == 1
 
 
-@pytest.mark.parametrize("written", ["ada@example.org", "  ADA@Example.ORG ", "\uff41da@example.org"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "ada@example.org",
+        "  ADA@Example.ORG ",
+        "\uff41da@example.org",
+        "ada@example.org. ",
+        "ada@example.org\uff0e",
+    ],
+)
 def test_an_address_is_written_in_one_way(written: str) -> None:
     assert EmailAddress(written) == ADA
 
@@ -42,7 +51,19 @@ def test_an_address_that_composes_in_lower_case_only_is_written_in_one_way_too()
 
 
 @pytest.mark.parametrize(
-    "written", ["", "ada", "@example.org", "ada@", "a@b@c", "a b@example.org", "a\0@example.org", "a\n@b.org"]
+    "written",
+    [
+        "",
+        "ada",
+        "ada@.",
+        "ada@example.org .",
+        "@example.org",
+        "ada@",
+        "a@b@c",
+        "a b@example.org",
+        "a\0@example.org",
+        "a\n@b.org",
+    ],
 )
 def test_what_is_no_address_is_refused_with_a_remedy(written: str) -> None:
     with pytest.raises(InvalidEmail, match=r"write it like name@example\.org"):

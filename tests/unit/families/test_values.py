@@ -36,7 +36,16 @@ def test_an_id_is_made_of_a_uuid(cls: type) -> None:
         cls(str(uuid))
 
 
-@pytest.mark.parametrize("written", ["bo@example.org", "  Bo@Example.ORG ", "\uff42o@example.org"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "bo@example.org",
+        "  Bo@Example.ORG ",
+        "\uff42o@example.org",
+        "bo@example.org. ",
+        "bo@example.org\uff0e",
+    ],
+)
 def test_an_address_is_written_in_one_way(written: str) -> None:
     assert Email(written) == Email("bo@example.org")
 
@@ -46,14 +55,29 @@ def test_an_address_that_composes_in_lower_case_only_is_written_in_one_way_too()
 
 
 # Upper case letters, with marks that compose with some of them.
-@given(st.text(st.characters(categories=["Lu", "Ll", "Mn"]), min_size=1, max_size=4))
-def test_an_address_that_was_read_back_is_the_same(name: str) -> None:
-    email = Email(f"{name}@example.org")
+@given(
+    st.text(st.characters(categories=["Lu", "Ll", "Mn"]), min_size=1, max_size=4),
+    st.text(".\uff0e\u2026", max_size=3),
+)
+def test_an_address_that_was_read_back_is_the_same(name: str, dots: str) -> None:
+    email = Email(f"{name}@example.org{dots}")
     assert Email(email.value) == email
 
 
 @pytest.mark.parametrize(
-    "written", ["", "bo", "@example.org", "bo@", "a@b@c", "a b@example.org", "a\0@example.org", "a\n@b.org"]
+    "written",
+    [
+        "",
+        "bo",
+        "bo@.",
+        "bo@example.org .",
+        "@example.org",
+        "bo@",
+        "a@b@c",
+        "a b@example.org",
+        "a\0@example.org",
+        "a\n@b.org",
+    ],
 )
 def test_what_is_no_address_is_refused_with_a_remedy(written: str) -> None:
     with pytest.raises(InvalidEmail, match=r"write it like name@example\.org"):
