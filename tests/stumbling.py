@@ -1,18 +1,23 @@
-"""A unit of work that fails at one of its steps: before the n-th call of a method of its own or of its repositories.
+"""A unit of work that fails at one of its steps.
 
-What was done before that call has been sent to the database by then, so that a failure that leaves nothing has taken
-something back.
+Its steps are the calls of a method of its own or of its repositories, and each event that an aggregate records. What
+was done before a call has been sent to the database by then, so that a failure that leaves nothing has taken something
+back.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from inspect import iscoroutinefunction
 from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 from infrastructure.database import SqlAlchemyUnitOfWork
+from kernel import AggregateRoot, DomainEvent
 
 STEPS_MAX = 50
 
@@ -59,6 +64,19 @@ class StumblingUnitOfWork:
 
         return call_and_wait
 
+    @contextmanager
+    def recording_in_steps(self) -> Iterator[None]:
+        """Make it a step too when an aggregate records an event: a command may have several."""
+        record = AggregateRoot.record
+
+        def step(aggregate: AggregateRoot, event: DomainEvent) -> None:
+            self._begin(f"record {type(event).__name__}")
+            record(aggregate, event)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AggregateRoot, "record", step)
+            yield
+
     def _begin(self, name: str) -> None:
         self.steps.append(name)
         if len(self.steps) == self._fails_at:
@@ -84,7 +102,8 @@ async def stumbling(
         assert fails_at <= STEPS_MAX, "the use case comes to no end"
         attempt = StumblingUnitOfWork(uow, fails_at)
         try:
-            await use_case(attempt)
+            with attempt.recording_in_steps():
+                await use_case(attempt)
         except Stumbled:
             yield attempt.steps[-1]
         else:

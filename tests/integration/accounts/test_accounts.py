@@ -111,11 +111,15 @@ EVERYTHING = (
 @pytest.mark.parametrize(
     ("handler", "command_for", "steps"),
     [
-        (SignUpHandler, lambda _: SignUp("bo@example.org"), ["accounts.by_email", "accounts.add", "commit"]),
+        (
+            SignUpHandler,
+            lambda _: SignUp("bo@example.org"),
+            ["accounts.by_email", "record AccountCreated", "accounts.add", "commit"],
+        ),
         (
             ChangeEmailHandler,
             lambda ada: ChangeEmail(ada, "ada@home.example"),
-            ["accounts.get", "accounts.by_email", "commit"],
+            ["accounts.get", "accounts.by_email", "record AccountEmailChanged", "commit"],
         ),
     ],
 )

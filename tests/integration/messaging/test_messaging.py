@@ -200,24 +200,24 @@ CASES: dict[str, Case] = {
     "a group message with its template": (
         CreateGroupMessageHandler,
         lambda *_: group_command(),
-        ["templates.add", "group_messages.add", "commit"],
+        ["templates.add", "record GroupMessageCreated", "group_messages.add", "commit"],
     ),
     "a group message of a template": (
         CreateGroupMessageHandler,
         lambda template, *_: group_command(body=None, template_id=template),
-        ["templates.get", "group_messages.add", "commit"],
+        ["templates.get", "record GroupMessageCreated", "group_messages.add", "commit"],
     ),
     "a scheduled message with its template": (
         CreateScheduledMessageHandler,
         lambda *_: scheduled_command(),
-        ["templates.add", "scheduled_messages.add", "commit"],
+        ["templates.add", "record ScheduledMessageCreated", "scheduled_messages.add", "commit"],
     ),
     "a status": (
         ChangeGroupMessageStatusHandler,
         lambda _, group, __: ChangeGroupMessageStatus(
             account_id=ACCOUNT, message_id=group, status=GroupMessageStatus.QUEUED
         ),
-        ["group_messages.get", "commit"],
+        ["group_messages.get", "record GroupMessageQueued", "commit"],
     ),
     "a schedule and a status": (
         UpdateScheduledMessageHandler,
@@ -227,7 +227,12 @@ CASES: dict[str, Case] = {
             timezone="UTC",
             status=ScheduledMessageStatus.PAUSED,
         ),
-        ["scheduled_messages.get", "commit"],
+        [
+            "scheduled_messages.get",
+            "record ScheduledMessageUpdated",
+            "record ScheduledMessagePaused",
+            "commit",
+        ],
     ),
 }
 

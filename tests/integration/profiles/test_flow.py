@@ -93,5 +93,5 @@ async def test_a_failure_between_two_steps_leaves_neither_state_nor_events(conta
     async for step in attempts:
         failed.append(step)
         assert await rows(container, everything) == []
-    assert failed == ["profiles.of_account", "profiles.add", "commit"]
+    assert failed == ["profiles.of_account", "record ProfileCreated", "profiles.add", "commit"]
     assert len(await rows(container, everything)) == 2
