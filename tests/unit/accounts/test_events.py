@@ -11,6 +11,7 @@ import pytest
 
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
 from kernel import DomainEvent, deserialize_event, masked_payload, serialize_event
+from kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -37,6 +38,20 @@ def test_the_payload_is_as_it_was(event: DomainEvent) -> None:
 @every_event
 def test_the_payload_of_old_restores_the_event(event: DomainEvent) -> None:
     assert deserialize_event(type(event).__name__, golden(event), version=1) == event
+
+
+@every_event
+def test_the_body_for_others_is_as_it_was(event: DomainEvent) -> None:
+    """X5: the payload, the envelope's keys and the context's, should these events be published one day."""
+    body = published_body(
+        json.loads(serialize_event(event)),
+        {"user_id": str(ACCOUNT), "request_id": "request-1", "correlation_id": "request-1"},
+        event_type=type(event).__name__,
+        aggregate_type="account",
+        aggregate_id=ACCOUNT,
+        occurred_at=MOMENT,
+    )
+    assert body == json.loads((GOLDEN / f"{type(event).__name__}.published.json").read_text())
 
 
 @every_event

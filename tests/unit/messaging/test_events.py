@@ -81,6 +81,31 @@ EVENTS: list[DomainEvent] = [
     published.ScheduledMessageCancelled(status=ENDED, previous_status=PAUSED, **OWN),
 ]
 
+# What may be empty in them is.
+BARE: list[DomainEvent] = [
+    published.GroupMessageCreated(
+        channel_id=CHANNEL,
+        template_id=TEMPLATE,
+        status=DRAFT,
+        contact_group_ids=(an_id(0xC1),),
+        total_recipients=0,
+        scheduled_at=None,
+        **OWN,
+    ),
+    published.ScheduledMessageCreated(
+        channel_id=CHANNEL,
+        template_id=TEMPLATE,
+        send_type=SendType.GROUP,
+        status=PENDING,
+        scheduled_at=AT,
+        timezone="UTC",
+        is_recurring=False,
+        recurrence_rule=None,
+        next_trigger_at=AT,
+        **OWN,
+    ),
+]
+
 STATUS = "id account_id status previous_status"
 FIELDS = {
     "group_message.created": "id account_id channel_id template_id status contact_group_ids total_recipients "
@@ -104,11 +129,15 @@ def name_of(event: DomainEvent) -> str:
     return event_type_of(type(event)).name
 
 
-every_event = pytest.mark.parametrize("event", EVENTS, ids=name_of)
+def file_of(event: DomainEvent) -> str:
+    return name_of(event) + ("-bare" if any(event is each for each in BARE) else "")
+
+
+every_event = pytest.mark.parametrize("event", [*EVENTS, *BARE], ids=file_of)
 
 
 def golden(event: DomainEvent, kind: str) -> Any:
-    return json.loads((GOLDEN / f"{name_of(event)}.{kind}.json").read_text())
+    return json.loads((GOLDEN / f"{file_of(event)}.{kind}.json").read_text())
 
 
 def body_of(event: DomainEvent, payload: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +155,7 @@ def body_of(event: DomainEvent, payload: dict[str, Any]) -> dict[str, Any]:
 def test_each_event_of_the_context_is_here() -> None:
     kinds = [kind.name for kind in event_types() if kind.cls.__module__ == published.__name__]
     assert sorted(kinds) == sorted(FIELDS) == sorted(map(name_of, EVENTS))
-    assert {path.name.rsplit(".", 2)[0] for path in GOLDEN.iterdir()} == set(FIELDS)
+    assert {path.name.rsplit(".", 2)[0] for path in GOLDEN.iterdir()} == set(map(file_of, [*EVENTS, *BARE]))
 
 
 @every_event
