@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from contexts.families.persistence import SqlFamiliesUnitOfWork
 from infrastructure.cli.api import POOL_WAIT_SECONDS_MAX
 from infrastructure.container import build_container
 from infrastructure.database import create_engine
@@ -69,16 +71,40 @@ async def told(client: httpx.AsyncClient, operation: str, **variables: str) -> A
     return error["extensions"]["type"].removeprefix(KIND_PREFIX), error["extensions"]["status"]
 
 
+class Meeting:
+    """Holds the first commit until a second one is under way, which has then not seen what the first invites."""
+
+    def __init__(self) -> None:
+        self._both, self._arrived = asyncio.Barrier(2), 0
+
+    @contextmanager
+    def arranged(self) -> Iterator[None]:
+        commit = SqlFamiliesUnitOfWork.commit
+
+        async def commit_when_met(uow: SqlFamiliesUnitOfWork) -> None:
+            self._arrived += 1
+            if self._arrived <= self._both.parties:
+                await self._both.wait()
+            await commit(uow)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SqlFamiliesUnitOfWork, "commit", commit_when_met)
+            yield
+
+
 async def test_of_many_who_invite_one_address_one_invites_and_each_other_resends_or_is_told(
     client: httpx.AsyncClient, ask: Ask
 ) -> None:
     family = (await told(client, CREATE))["id"]
-    outcomes = await asyncio.gather(*(told(client, INVITE, family=family) for _ in range(AT_ONCE)))
+    with Meeting().arranged():
+        outcomes = await asyncio.gather(*(told(client, INVITE, family=family) for _ in range(AT_ONCE)))
 
     sent = [each for each in outcomes if isinstance(each, dict)]
     refused = Counter(each for each in outcomes if not isinstance(each, dict))
     assert set(refused) <= {(kind, 409) for kind in CONFLICTS}
     assert len(sent) + refused.total() == AT_ONCE
+    # Two of them at least were under way at once: neither had seen the other's invitation, and one was told.
+    assert refused["invited_meanwhile", 409] >= 1
 
     ((invitation_id, version, status),) = await ask(INVITATIONS, UUID(family))
     assert (version, status) == (len(sent), "open")
