@@ -23,7 +23,7 @@ INTERVAL_MAX = 1_000
 COUNT_MAX = 10_000
 SET_POSITIONS_MAX = 12
 SPACING_SECONDS_MIN = 3_600
-# How many days (hours, of FREQ=HOURLY) are looked at for one that fits: over a year of hours, 27 years of days.
+# How many times in a row are passed over on the way to one that fits: over a year of hours, 27 years of days.
 CANDIDATES_MAX = 10_000
 
 _FREQUENCIES = ("HOURLY", "DAILY", "WEEKLY", "MONTHLY", "YEARLY")
@@ -65,7 +65,7 @@ _NOT_WITHIN: Mapping[str, tuple[str, ...]] = {
 _CYCLE_YEARS, _CYCLE_DAYS, _LAST_YEAR = 400, 146_097, 9_999
 
 # Where it goes by days or hours these parts only leave some out, so that is done here, where it can be counted.
-_FINE = ("HOURLY", "DAILY")
+_FINE = {"HOURLY": timedelta(hours=1), "DAILY": timedelta(days=1)}
 _SAID_OF_DAYS: Mapping[str, Callable[[datetime], set[int | str]]] = {
     "BYMONTH": lambda time: {time.month},
     "BYMONTHDAY": lambda time: _from_both_ends(time.day, monthrange(time.year, time.month)[1]),
@@ -86,6 +86,7 @@ class RecurrenceRule:
     until: datetime | None = attrs.field(repr=False)
     _endless: str = attrs.field(repr=False)
     _days: Mapping[str, frozenset[int | str]] = attrs.field(repr=False, eq=False)
+    _step: timedelta | None = attrs.field(repr=False)
 
     @classmethod
     def parse(cls, written: str) -> RecurrenceRule:
@@ -98,20 +99,25 @@ class RecurrenceRule:
         if "COUNT" in parts and "UNTIL" in parts:
             raise InvalidRecurrenceRule("the recurrence rule has both COUNT and UNTIL: leave one of them out")
         count, until = parts.get("COUNT"), parts.get("UNTIL")
-        days = _SAID_OF_DAYS.keys() & parts.keys() if parts["FREQ"] in _FINE else set()
+        unit = _FINE.get(parts["FREQ"])
+        days = _SAID_OF_DAYS.keys() & parts.keys() if unit else set()
         return cls(
             _text_of(parts),
             None if count is None else int(count),
             None if until is None else _until(until),
             _text_of({name: value for name, value in parts.items() if name not in {"COUNT", "UNTIL", *days}}),
             {name: frozenset(_values(parts[name])) for name in days},
+            unit and unit * int(parts.get("INTERVAL", "1")),
         )
 
-    def local_times(self, start: datetime) -> Iterator[datetime]:
+    def local_times(self, start: datetime, earliest: datetime | None = None) -> Iterator[datetime]:
         """Yield local times from `start` on, up to COUNT; UNTIL is a moment, and left to whoever has a zone.
 
-        It ends where none of the next CANDIDATES_MAX fits.
+        Those before `earliest` may be left out. It ends where none of the next CANDIDATES_MAX fits.
         """
+        if earliest is not None and earliest > start and self._step is not None and self.count is None:
+            # The past need not be gone through: by hours or days, it is the same from every step on.
+            start += (earliest - start) // self._step * self._step
         return islice(self._fitting(start), self.count)
 
     def _fitting(self, start: datetime) -> Iterator[datetime]:

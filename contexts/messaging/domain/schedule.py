@@ -95,7 +95,7 @@ class Schedule:
             return iter([self.scheduled_at])
         rule, zone = RecurrenceRule.parse(self.recurrence_rule), _zone(self.timezone)
         start, earliest = _local(self.scheduled_at, zone), _local(moment, zone) - _SKIPPED_MAX
-        times = dropwhile(lambda time: time < earliest, rule.local_times(start))
+        times = dropwhile(lambda time: time < earliest, rule.local_times(start, earliest))
         # The start is a moment, also where its local time comes twice.
         moments = _in_order(times, zone, {start: self.scheduled_at})
         return takewhile(lambda at: rule.until is None or at <= rule.until, moments)

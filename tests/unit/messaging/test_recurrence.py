@@ -196,6 +196,23 @@ def test_dateutil_is_never_left_to_pass_over_days_or_hours(looked_at: list[datet
     assert len(looked_at) == 1 + 365
 
 
+@pytest.mark.parametrize(
+    ("text", "looked_at_most"),
+    [
+        ("FREQ=HOURLY;INTERVAL=7;BYDAY=MO", 7 * 24 // 7 + 2),
+        ("FREQ=DAILY;INTERVAL=3;BYHOUR=8,20;BYSETPOS=-1", 3),
+        ("FREQ=DAILY;COUNT=10000", 3_655),
+    ],
+)
+def test_the_past_is_gone_through_where_it_is_counted_alone(
+    looked_at: list[datetime], text: str, looked_at_most: int
+) -> None:
+    rule, moment = RecurrenceRule.parse(text), START + timedelta(days=3_650, hours=5)
+    found = next(time for time in rule.local_times(START, moment) if time >= moment)
+    assert len(looked_at) <= looked_at_most
+    assert found == next(time for time in rule.local_times(START) if time >= moment)
+
+
 def test_what_fits_gives_the_search_its_budget_anew() -> None:
     rule = RecurrenceRule.parse("FREQ=HOURLY;BYMONTH=3;BYMONTHDAY=2;BYHOUR=9")
     assert len(list(islice(rule.local_times(START), 100))) == 100
