@@ -32,7 +32,7 @@ from kernel.errors import KernelError, VersionMoved
 from kernel.events import DomainEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Mapper, Session, UOWTransaction
@@ -52,11 +52,11 @@ class Capture:
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
         events, state = list[DomainEvent](), state_of(session)
-        new = session.new
-        for aggregate, row_version, version in _moves(session, new):
-            events += state.told_by(aggregate, row_version, version)
+        for aggregate, row_version, version, _ in _moves(session):
+            if version != row_version:
+                events += state.told_by(aggregate, row_version, version)
             state.in_flush[aggregate] = version
-        carriers = carriers_among(new)
+        carriers = carriers_among(session._new.values())
         if carriers:
             # One that was dispatched by hand before its aggregate was added is among these already (K6).
             recorded = {id(event) for event in events}
@@ -69,14 +69,13 @@ class Capture:
         """Write what other listeners recorded after ours, once it is known to be in the stored row."""
         state = state_of(session)
         events, late = list(state.late), []
-        new = session.new
-        for aggregate, row_version, version in _moves(session, new):
+        for aggregate, row_version, version, is_new in _moves(session):
             written = state.in_flush.get(aggregate, row_version)
             if version != written:
                 _check_row(session, aggregate, version)
                 events += state.told_by(aggregate, written, version)
                 late.append(aggregate)
-            state.note(aggregate, version, born=aggregate in new)
+            state.note(aggregate, version, born=is_new)
         if events:
             self._write(session, events, late)
         state.late.clear()
@@ -118,7 +117,7 @@ class Capture:
         if session.get_nested_transaction() is not None:
             return  # a savepoint's release makes nothing durable
         state = state_of(session)
-        for aggregate, flushed in list(state.flushed.items()):
+        for aggregate, flushed in state.flushed.items():
             # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
             if object_session(aggregate) is session:
                 aggregate._forget_events(up_to=flushed.version)
@@ -185,16 +184,16 @@ def after_transaction_end(session: Session, transaction: Any) -> None:
         forget_state_of(session)
 
 
-def _moves(session: Session, new: Iterable[object]) -> Iterator[tuple[AggregateRoot, int, int]]:
-    """Yield each aggregate with the version of its row and the version it is about to have."""
-    for obj in new:
+def _moves(session: Session) -> Iterator[tuple[AggregateRoot, int, int, bool]]:
+    """Yield each aggregate with the version of its row, the version it is about to have, and whether it is new."""
+    for obj in session._new.values():
         if isinstance(obj, AggregateRoot):
-            yield obj, 0, _version(obj)
+            yield obj, 0, _version(obj), True
     if not (session.identity_map.check_modified() or session._deleted):
         return
     for obj in (*session.dirty, *session.deleted):
         if isinstance(obj, AggregateRoot) and (change := version_change(obj)):
-            yield obj, *change
+            yield obj, *change, False
 
 
 def _version(aggregate: AggregateRoot) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 import attrs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from sqlalchemy import Engine
     from sqlalchemy.orm import Session
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from kernel.events import DomainEvent
 
 _KEY = "outbox_capture"
+_MARK = "_outbox_mark"
 
 
 @attrs.define
@@ -41,9 +41,9 @@ class CaptureState:
     # What this transaction has flushed. Weakly, as the session itself holds what it has flushed: a long import must
     # not pile up in memory.
     flushed: WeakKeyDictionary[AggregateRoot, Flushed] = attrs.Factory(WeakKeyDictionary)
-    # The aggregates' events among what it has written, since whoever has collected one may hold it for longer than
-    # the session holds its aggregate.
-    told: WeakValueDictionary[UUID, DomainEvent] = attrs.Factory(WeakValueDictionary)
+    # What it leaves on the aggregates' events that it writes, since whoever has collected one may hold it for longer
+    # than the session holds its aggregate.
+    mark: object = attrs.Factory(object)
     # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
     written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
@@ -63,11 +63,15 @@ class CaptureState:
             known.version, known.born = version, known.born or born
 
     def told_by(self, aggregate: AggregateRoot, row_version: int, version: int) -> Sequence[DomainEvent]:
-        """Return the events that move the aggregate's row from one version to the other, and remember them."""
+        """Return the events that move the aggregate's row from one version to the other, marked as written."""
         events = aggregate._events_between(row_version, version)
         for event in events:
-            self.told[event.event_id] = event
+            event.__dict__[_MARK] = self.mark
         return events
+
+    def has_told(self, event: DomainEvent) -> bool:
+        """Whether this transaction has written the event for its aggregate."""
+        return event.__dict__.get(_MARK) is self.mark
 
     def birth_of(self, aggregate: AggregateRoot) -> Flushed | None:
         """Return what is known of an aggregate whose row this transaction has inserted."""

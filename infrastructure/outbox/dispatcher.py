@@ -71,8 +71,8 @@ def _record(event: DomainEvent) -> OutboxRecord:
 
 def _not_captured(session: Session, events: Iterable[DomainEvent]) -> set[int]:
     """Return the ids of the events that capture neither has written in this transaction nor is about to write."""
-    told = state_of(session).told
-    left = {id(event) for event in events if told.get(event.event_id) is not event}
+    state = state_of(session)
+    left = {id(event) for event in events if not state.has_told(event)}
     for aggregate in _aggregates_of(session):
         if not left:
             break
