@@ -38,6 +38,9 @@ ANSWER_SECONDS_MAX = 8.0
 WAIT_SECONDS = 1.0
 EXIT_SIGNALLED = 128
 LEFT_OVER_SECONDS = 2.0
+# A batch in hand is tens of thousands of objects, which all go by themselves: by Python's 700 they are walked over and
+# over.
+GARBAGE_COUNTED_MAX = 20_000
 _THREADS = "outbox-thread"
 # What a database may be for a while, and comes to be without us.
 _PASSING = (DatabaseUnreachable, DatabaseMissing, ServerFull, SchemaNotMigrated)
@@ -87,6 +90,7 @@ def freeze_what_stays() -> None:
     """Spare the garbage collector all that has been loaded: it would walk it again, batch after batch."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GARBAGE_COUNTED_MAX)
 
 
 async def database_ready(engine: AsyncEngine, settings: Settings, *, wait: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from infrastructure.relay.work import ClaimedEvent
 
 # A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
-FRONT_SECONDS = 0.05
+FRONT_SECONDS = 0.25
 # Where nothing can be cleaned up behind us, to begin at the front costs a look at all that was there. So with much
 # behind it a scan begins where the front was a moment ago; what commits later than that waits for the next poll.
 FRONT_POSITIONS_MAX = 20_000

@@ -194,6 +194,14 @@ def test_a_payload_may_be_a_dict_or_text() -> None:
     assert deserialize_event("probe", text) == deserialize_event("probe", json.loads(text)) == found
 
 
+def test_text_may_have_blanks_around_it() -> None:
+    found = probe(int)(5)
+    assert all(
+        same_state(deserialize_event("probe", text), found)
+        for text in (f" {serialize_event(found)}", f"{serialize_event(found)}\n")
+    )
+
+
 def test_what_stands_in_the_payload_and_no_field_is_ignored() -> None:
     assert received(probe(Line), {"unit_price": "1", "sold_to": None, "later": 5}) == Line(Amount(Decimal(1)))
 
