@@ -15,6 +15,7 @@ import tests.faults.handlers
 import tests.faults.unruly  # noqa: F401 - registers its handler
 from infrastructure.brokers import Outlet, Publisher
 from infrastructure.brokers.rabbitmq import Address, rabbitmq
+from infrastructure.cli import leaving
 from infrastructure.cli.consume import serve_until
 from infrastructure.cli.serving import run_loop, stopped_by_signals
 from infrastructure.consumer.consumer import Consumer
@@ -103,3 +104,4 @@ def _may_die() -> None:
 if __name__ == "__main__":
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s")
     run_loop(serve())
+    leaving.end(0)  # in spite of what unruly handlers have left behind, as the command does
