@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import cast
 from uuid import uuid4
 
+import asyncpg
 import pytest
+from lagom import Container
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
+from infrastructure.consumer.reading import Received
+from infrastructure.consumer.storing import Storage
 from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from infrastructure.errors import PermissionDenied
+from infrastructure.operations import Desk, Selection, stories
+from infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from infrastructure.operations.overview import overview
+from infrastructure.operations.purging import purge
+from infrastructure.operations.replaying import replay
+from infrastructure.operations.subscriptions import pause, resume, retire
 from infrastructure.outbox import OutboxMiddleware
-from infrastructure.outbox.migrator import migrate
+from infrastructure.outbox.migrator import migrate, pending
+from infrastructure.relay import OutboxRelay
+from infrastructure.relay.line import Line
 from infrastructure.settings import Settings
-from kernel import ConcurrencyError, EventBus
+from kernel import ConcurrencyError, EventBus, Reject
 from tests.commands import ROOT
-from tests.domain import Announced, Wallet, bank_metadata
+from tests.domain import Announced, Noted, Wallet, bank_metadata
+from tests.relaying import handler
 
 PAGE = (ROOT / "docs" / "reference" / "outbox-table.md").read_text()
 GRANTS = re.findall(r"`(GRANT .+)` \|$", PAGE, re.MULTILINE)
-ROLES = ("app", "plain", "reader")
+ROLES = ("app", "plain", "reader", "relay", "consumer", "viewer", "operator")
+SETTINGS = Settings(contexts=(), outbox_schema="events")
 OF_ITS_OWN_TABLES = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}"
 
 
@@ -30,7 +47,7 @@ OF_ITS_OWN_TABLES = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEM
 async def owner(empty_postgres_url: str) -> AsyncIterator[AsyncEngine]:
     """The database with the outbox in `events` and the bank in `public`, by the role that migrates."""
     engine = create_engine(empty_postgres_url)
-    await migrate(engine, Settings(contexts=(), outbox_schema="events"))
+    await migrate(engine, SETTINGS)
     async with engine.begin() as connection:
         await connection.run_sync(bank_metadata.create_all)
     yield engine
@@ -46,9 +63,9 @@ async def engines(owner: AsyncEngine) -> AsyncIterator[dict[str, AsyncEngine]]:
         for name in names.values():
             await connection.execute(text(f"CREATE ROLE {name}"))
         for grant in (*GRANTS, *(OF_ITS_OWN_TABLES.format(role) for role in ("app", "plain"))):
-            head, _, roles = grant.partition(" TO ")
-            granted = ", ".join(names[role] for role in roles.split(", "))
-            await connection.execute(text(f"{head} TO {granted}"))
+            await connection.execute(
+                text(re.sub(rf"\b({'|'.join(ROLES)})\b", lambda role: names[role[0]], grant))
+            )
     settings = {role: {"role": name, "search_path": "events, public"} for role, name in names.items()}
     found = {
         role: create_engine(owner.url, connect_args={"server_settings": each})
@@ -127,6 +144,103 @@ async def test_without_its_grant_the_application_is_told(
         uow.repository(Wallet).add(Wallet.open())
         with pytest.raises(PermissionDenied, match="permission denied for table outbox_events"):
             await uow.commit()
+
+
+def rights_of(role: str) -> list[tuple[str, str]]:
+    """Each right to a table that the page grants to this role itself, and the table."""
+    found = [re.fullmatch(r"GRANT ([A-Z, ]+) ON (?!SCHEMA)(.+) TO (.+)", grant) for grant in GRANTS]
+    return [
+        (right, table)
+        for each in found
+        if each is not None and role in each[3].split(", ")
+        for right in each[1].split(", ")
+        for table in each[2].split(", ")
+    ]
+
+
+class Office:
+    """The outbox as the roles of the page see it, each at its own work."""
+
+    def __init__(self, engines: dict[str, AsyncEngine]) -> None:
+        self.engines = engines
+
+    async def relay(self) -> None:
+        """Deliver a success and a failure, move a former name, and purge."""
+        engine, container = self.engines["relay"], Container()
+        container[async_sessionmaker] = sessions = session_factory(engine)
+
+        async def succeed(_: Noted) -> None:
+            async with SqlAlchemyUnitOfWork(sessions) as uow:
+                await uow.commit()
+
+        async def fail(_: Noted) -> None:
+            raise Reject("no")
+
+        await self._put()
+        assert await pending(engine, SETTINGS) == []
+        leases = await read(self.engines["viewer"], "outbox_relays")
+        handlers = [handler("done", succeed, renamed_from="former"), handler("dead", fail)]
+        await OutboxRelay(engine, container, handlers=handlers).run_until_idle()
+        if await read(self.engines["viewer"], "outbox_relays") > leases:
+            raise PermissionDenied("its lease stays behind")
+        async with self._desk("relay") as desk:
+            await purge(desk, 0)
+
+    async def consumer(self) -> None:
+        """Store what came through a queue."""
+        event = Received(uuid4(), "bank.noted", 1, None, None, None, "{}", "{}", datetime.now(UTC))
+        async with self._desk("consumer") as desk:
+            await Storage("queue").store(cast("Line", desk), [event])
+
+    async def viewer(self) -> None:
+        """Look at the whole and at one event."""
+        await self._put()
+        assert await pending(self.engines["viewer"], SETTINGS) == []
+        async with self._desk("viewer") as desk:
+            await overview(desk)
+            await stories.failed(desk, 1)
+            (event,) = await stories.events(desk, limit=1)
+            await stories.show(desk, event["event_id"])
+
+    async def operator(self) -> None:
+        """Mend what has failed, in every way there is."""
+        await self.relay()
+        async with self._desk("operator") as desk:
+            await retry(desk, await choose_for_retry(desk, Selection(handler="dead")))
+            await skip(desk, await choose_for_skip(desk, Selection(handler="dead"), all_waiting=True))
+            await pause(desk, "dead")
+            await resume(desk, "dead")
+            await replay(desk, "dead", datetime.now(UTC) - timedelta(hours=1), again=True)
+            await retire(desk, "dead")
+            await purge(desk, 0)
+
+    async def _put(self) -> None:
+        async with SqlAlchemyUnitOfWork(session_factory(self.engines["app"])) as uow:
+            uow.emit(Noted("what"))
+            await uow.commit()
+
+    @asynccontextmanager
+    async def _desk(self, role: str) -> AsyncIterator[Desk]:
+        async with self.engines[role].connect() as connection:
+            raw = await connection.get_raw_connection()
+            yield Desk(cast("asyncpg.Connection", raw.driver_connection))
+
+
+@pytest.mark.parametrize("role", ["relay", "consumer", "viewer", "operator"])
+async def test_each_right_of_those_who_deliver_and_mend_is_enough_and_needed(
+    role: str, engines: dict[str, AsyncEngine], owner: AsyncEngine
+) -> None:
+    """O1: with the grants of the page each does its whole work, and with any of them missing it does not."""
+    work, name = getattr(Office(engines), role), await _name_of(engines[role])
+    await work()
+    for right, table in rights_of(role):
+        async with owner.begin() as connection:
+            await connection.execute(text(f"REVOKE {right} ON events.{table} FROM {name}"))
+        with pytest.raises((PermissionDenied, asyncpg.InsufficientPrivilegeError, DBAPIError)):
+            await work()
+            pytest.fail(f"{role} does not need {right} on {table}")
+        async with owner.begin() as connection:
+            await connection.execute(text(f"GRANT {right} ON events.{table} TO {name}"))
 
 
 async def _name_of(engine: AsyncEngine) -> str:
