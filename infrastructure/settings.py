@@ -109,6 +109,14 @@ class Settings:
         return self.database_url
 
 
+def names_host(setting: str, host: str, remedy: str) -> None:
+    """Refuse what no host can be called: looking it up would not fail as other look-ups do."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise BadSetting(setting, f"names a host {host!r}, which is no host's name: {remedy}") from None
+
+
 def masked(url: str | None) -> str | None:
     """Give the URL without its password, fit for a log; works on what is no URL as well."""
     return url and _PASSWORD.sub(

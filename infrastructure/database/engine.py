@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import asyncpg
@@ -19,6 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from infrastructure.database.connecting import connecting
 from infrastructure.database.explain import explained
 from infrastructure.errors import BadSetting
+from infrastructure.settings import names_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +31,7 @@ APPLICATION_NAME = "outbox-kernel"
 CONNECT_TIMEOUT_SECONDS = 5.0
 # Firewalls forget a quiet connection after minutes without telling either side.
 POOL_RECYCLE_SECONDS = 900
+PORT_MAX = 65_535
 
 _DRIVER_NAMES = ("postgres", "postgresql", "postgresql+asyncpg")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -80,10 +83,28 @@ def parse_url(url: str | URL, setting: str = "DATABASE_URL") -> URL:
             setting, "has more than one @, so a password ends nowhere: write %40 for those within"
         )
     try:
-        return make_url(url)
+        parsed = make_url(url)
     except (ArgumentError, ValueError):
         # Without its cause: SQLAlchemy's message quotes the text, password and all.
         raise BadSetting(setting, f"is no URL of a PostgreSQL database: {_REMEDY}") from None
+    _check_address(parsed, setting)
+    return parsed
+
+
+def _check_address(url: URL, setting: str) -> None:
+    """Refuse what no connection can be made to, which the driver would tell in a traceback or take for the default."""
+    for host in [*_listed(unquote(url.host or "")), *_listed(url.query.get("host"))]:
+        if not host.startswith("/"):  # a socket's folder
+            names_host(setting, host.partition(":")[0], _REMEDY)
+    ports = [*_listed(url.query.get("port")), *([] if url.port is None else [str(url.port)])]
+    for port in ports:
+        if not (port.isdecimal() and 1 <= int(port) <= PORT_MAX):
+            raise BadSetting(setting, f"names a port {port}, which is none of 1 to {PORT_MAX}: {_REMEDY}")
+
+
+def _listed(names: str | tuple[str, ...] | None) -> list[str]:
+    every = names if isinstance(names, tuple) else (names or "",)
+    return [name for each in every for name in each.split(",") if name]
 
 
 def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from infrastructure.database.engine import create_engine
@@ -108,3 +110,47 @@ def test_a_password_with_a_bare_at_is_refused_without_showing_it() -> None:
     with pytest.raises(BadSetting, match=r"more than one @.*write %40") as refused:
         create_engine("postgresql://bob:top@s3cret@127.0.0.1:5432/db")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:s3cret@db..internal/x",
+        "postgresql://bob:s3cret@.db/x",
+        f"postgresql://bob:s3cret@{'a' * 64}.internal/x",
+        "postgresql://bob:s3cret@good,db..internal/x",
+        "postgresql://bob:s3cret@/x?host=db..internal:5433",
+        "postgresql://bob:s3cret@/x?host=good&host=.db",
+    ],
+)
+def test_a_host_that_no_host_can_be_called_is_refused(url: str) -> None:
+    """O1: looked up, it would end in a traceback."""
+    with pytest.raises(
+        BadSetting, match=r"^DATABASE_URL names a host '\S+', which is no host's name: write postgresql://"
+    ) as refused:
+        create_engine(url)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bob:s3cret@h:99999/x",
+        "postgresql://bob:s3cret@h:0/x",
+        "postgresql:///x?host=h&port=5432,65536",
+        "postgresql:///x?host=h&port=five",
+    ],
+)
+def test_a_port_that_no_server_can_have_is_refused(url: str) -> None:
+    """O1: connected to, it would end in a traceback, or 0 in another port without a word."""
+    with pytest.raises(
+        BadSetting, match=r"^DATABASE_URL names a port \w+, which is none of 1 to 65535: write"
+    ):
+        create_engine(url)
+
+
+def test_a_sockets_folder_is_no_host_to_be_checked() -> None:
+    """O1: however long its name is."""
+    folder = "/" + "a" * 80
+    assert create_engine(f"postgresql:///x?host={folder}").url.query["host"] == folder
+    assert create_engine(f"postgresql://{quote(folder, safe='')}/x").url.database == "x"

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 import attrs
 
 from infrastructure.errors import BadSetting
+from infrastructure.settings import names_host
 
 VARIABLE = "RABBITMQ_URL"
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -44,7 +45,7 @@ class Address:
             ) from None
         if not parts.hostname:
             raise BadSetting(VARIABLE, f"names no host: {_REMEDY}")
-        _check_host(parts.hostname)
+        names_host(VARIABLE, parts.hostname, _REMEDY)
         if "/" in parts.path[1:]:
             raise BadSetting(VARIABLE, "names a vhost with a / in it: write %2F for it")
         _check_options(dict(parse_qsl(parts.query)))
@@ -72,13 +73,6 @@ def _split(url: str) -> SplitResult:
         begins = f"begins with {parts.scheme}://, but" if "://" in url else "is no URL of a RabbitMQ:"
         raise BadSetting(VARIABLE, f"{begins} only amqp:// and amqps:// serve: {_REMEDY}")
     return parts
-
-
-def _check_host(host: str) -> None:
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        raise BadSetting(VARIABLE, f"names a host {host!r}, which is no host's name: {_REMEDY}") from None
 
 
 def _check_options(options: dict[str, str]) -> None:
