@@ -114,10 +114,10 @@ class MigrationFailed(InfrastructureError):
 class TablesMissing(InfrastructureError):
     """The version table says that the outbox is there, and parts of it are not; `names` are those."""
 
-    def __init__(self, database: str | None, names: Sequence[str]) -> None:
+    def __init__(self, database: str, names: Sequence[str]) -> None:
         self.names = tuple(names)
         super().__init__(
-            f'database "{database}" is marked as migrated, but parts of the outbox are missing, dropped by '
+            f"{database} is marked as migrated, but parts of the outbox are missing, dropped by "
             f"somebody: {', '.join(names)}; restore them from a backup, or make them with their statements "
             "from `outbox migrate --sql`"
         )

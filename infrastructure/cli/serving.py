@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from infrastructure.cli import leaving
+from infrastructure.database.explain import database_of, outbox_remedy
 from infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
@@ -120,9 +121,8 @@ async def _check_database(engine: AsyncEngine, settings: Settings) -> None:
         ) from None
     if steps:
         names = ", ".join(step.revision for step in steps)
-        raise SchemaNotMigrated(
-            f'database "{engine.url.database}" is not migrated ({names} not run yet): run `outbox migrate`'
-        )
+        remedy = outbox_remedy(settings.outbox_schema) if settings.outbox_schema else "run `outbox migrate`"
+        raise SchemaNotMigrated(f"{database_of(engine.url)} is not migrated ({names} not run yet): {remedy}")
 
 
 @contextmanager

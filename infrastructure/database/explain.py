@@ -69,6 +69,19 @@ def address_of(url: str | URL) -> str:
     return hosts if isinstance(hosts, str) else " or ".join(hosts)
 
 
+def database_of(url: URL) -> str:
+    """Name the database for a person, also one that the URL leaves to the server."""
+    return f'database "{url.database}"' if url.database else "the default database (DATABASE_URL names none)"
+
+
+def outbox_remedy(schema: str | None) -> str:
+    """Say what to do where the outbox's tables are not found."""
+    # The tables may well be there, in the schema of another setting.
+    if schema:
+        return f"run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in {schema}"
+    return "run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are in a schema off the search path"
+
+
 def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     for _ in range(_CHAIN_LENGTH_MAX):
@@ -132,27 +145,20 @@ def _login_refused(reason: str, url: URL) -> InfrastructureError:
 
 def _permission_denied(reason: str, url: URL) -> InfrastructureError:
     return PermissionDenied(
-        f'user "{url.username}" lacks a right in database "{url.database}" ({reason}): '
+        f'user "{url.username}" lacks a right in {database_of(url)} ({reason}): '
         "grant it, or connect as the owner"
     )
 
 
 def _not_migrated(reason: str, url: URL) -> InfrastructureError:
     ours = _OUTBOX_NAME.search(reason)
-    remedy = _outbox_remedy(ours["schema"]) if ours else "run the migration that adds it"
-    return SchemaNotMigrated(f'database "{url.database}" is not migrated ({reason}): {remedy}')
-
-
-def _outbox_remedy(schema: str | None) -> str:
-    # The tables may well be there, in the schema of another setting.
-    if schema:
-        return f"run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in {schema}"
-    return "run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are in a schema off the search path"
+    remedy = outbox_remedy(ours["schema"]) if ours else "run the migration that adds it"
+    return SchemaNotMigrated(f"{database_of(url)} is not migrated ({reason}): {remedy}")
 
 
 def _name_taken(reason: str, url: URL) -> InfrastructureError:
     return NameTaken(
-        f'database "{url.database}" has something of that name already ({reason}): '
+        f"{database_of(url)} has something of that name already ({reason}): "
         "rename it, or give the outbox a schema of its own with OUTBOX_SCHEMA"
     )
 

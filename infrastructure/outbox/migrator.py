@@ -14,7 +14,7 @@ from alembic.util import CommandError
 from attrs import frozen
 from sqlalchemy import func, select, text
 
-from infrastructure.database.explain import explained, sqlstate_of
+from infrastructure.database.explain import database_of, explained, sqlstate_of
 from infrastructure.errors import (
     MigrationBlocked,
     MigrationFailed,
@@ -207,7 +207,7 @@ def _require_tables(connection: Connection, branch: Branch) -> None:
     there = select(*(func.to_regclass(f"{prefix}{name}").is_not(None) for name in names))
     found = zip(names, connection.execute(there).one(), strict=True)
     if missing := [name for name, is_there in found if not is_there]:
-        raise TablesMissing(connection.engine.url.database, missing)
+        raise TablesMissing(database_of(connection.engine.url), missing)
 
 
 def _pending_of(connection: Connection, branch: Branch) -> list[Step]:

@@ -8,12 +8,13 @@ import socket
 from typing import Any
 
 import pytest
+from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from infrastructure.cli import serving
 from infrastructure.cli.serving import database_ready
 from infrastructure.database import create_engine
-from infrastructure.errors import DatabaseUnreachable
+from infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
 from infrastructure.outbox.migrator import migrate, pending
 from infrastructure.settings import Settings
 
@@ -58,3 +59,22 @@ async def test_a_database_that_takes_the_connection_and_says_nothing_is_a_senten
             await database_ready(engine, Settings(database_url=url), wait=False)
         await engine.dispose()
     assert "s3cret" not in str(said.value)
+
+
+async def test_without_a_database_in_the_url_and_with_a_schema_both_are_told(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O1: the outbox may be migrated, in another database or in another schema."""
+    url = make_url(empty_postgres_url)
+    monkeypatch.setenv("PGDATABASE", url.database or "")
+    engine = create_engine(url.set(database=""), poolclass=NullPool)
+    settings = Settings(outbox_schema="nowhere", contexts=())
+    with pytest.raises(SchemaNotMigrated) as said:
+        await database_ready(engine, settings, wait=False)
+    await engine.dispose()
+    assert str(said.value).startswith(
+        "the default database (DATABASE_URL names none) is not migrated (outbox_0001, "
+    )
+    assert str(said.value).endswith(
+        ": run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in nowhere"
+    )

@@ -100,6 +100,20 @@ def test_each_refusal_is_a_sentence_that_says_what_to_do(
         assert "\n" not in str(found)
 
 
+@pytest.mark.parametrize("url", ["postgresql://127.0.0.1", "postgresql://127.0.0.1:5432/"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.InsufficientPrivilegeError("no"),
+        asyncpg.DuplicateTableError("no"),
+        asyncpg.UndefinedTableError("no"),
+    ],
+)
+def test_a_url_that_names_no_database_is_told_as_one(error: Exception, url: str) -> None:
+    """O1: a database "None", or "", is none that anybody has."""
+    assert "the default database (DATABASE_URL names none) " in str(explain(error, url))
+
+
 @pytest.mark.parametrize(
     "error",
     [

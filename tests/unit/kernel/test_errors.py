@@ -24,7 +24,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
     "RetryAfter": ((5, "busy"), {}),
     "StaleAggregate": (("a sentence",), {"field": "owner"}),
-    "TablesMissing": (("shop", ["outbox_events"]), {}),
+    "TablesMissing": (('database "shop"', ["outbox_events"]), {}),
     "UnserializableEvent": (("opened", "owner", "holds a NUL"), {}),
 }
 
