@@ -9,6 +9,7 @@ import os
 import re
 import ssl
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infrastructure.database.explain import address_of, sqlstate_of
@@ -33,6 +34,7 @@ _TOO_MANY_CONNECTIONS = "53300"
 _OWN_LIMIT = re.compile(r'too many connections for (role|database) "[^"]+"')
 # OpenSSL's numbers, which have no name in Python: the certificate is of another host, or another address.
 _OF_ANOTHER_HOST = (62, 64)
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _DEMANDING = ("require", "verify-ca", "verify-full")
 
 
@@ -46,10 +48,22 @@ def connecting(url: URL) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        refusal = _by_tls(error, url) or _by_state(error, url)
+        refusal = _by_file(error, url) or _by_tls(error, url) or _by_state(error, url)
         if refusal is None:
             raise
         raise refusal from error
+
+
+def _by_file(error: BaseException, url: URL) -> InfrastructureError | None:
+    # Python's TLS does not say which file it has missed, and a missing socket is told in the same way.
+    if any(isinstance(cause, FileNotFoundError) for cause in _causes(error)):
+        for name in _FILES:
+            path = url.query.get(name)
+            if isinstance(path, str) and not Path(path).is_file():
+                return BadSetting(
+                    "DATABASE_URL", f"names {path!r} as {name}, which is no file here: correct the path"
+                )
+    return None
 
 
 def _by_tls(error: BaseException, url: URL) -> InfrastructureError | None:

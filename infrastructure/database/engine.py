@@ -7,6 +7,7 @@ means here what it means there; SQLAlchemy keeps the parts it shows and compares
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
@@ -19,7 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from infrastructure.database.connecting import connecting
 from infrastructure.database.explain import explained
-from infrastructure.errors import BadSetting
+from infrastructure.errors import BadSetting, InfrastructureError
 from infrastructure.settings import names_host
 
 if TYPE_CHECKING:
@@ -41,22 +42,24 @@ _REMEDY = "write postgresql://user:password@host:5432/database, special characte
 def create_engine(
     url: str | URL,
     *,
+    setting: str = "DATABASE_URL",
     pgbouncer: bool = False,
     session_defaults: Mapping[str, str] | None = None,
     **options: Any,
 ) -> AsyncEngine:
     """Make an engine; `pgbouncer` (or `?pgbouncer=true`) suits a pooler in transaction mode.
 
+    `setting` is what its errors say is to be corrected.
     `session_defaults` are settings of the server for each connection; the URL's own win, and a pooler takes none.
     `options` go to SQLAlchemy's `create_async_engine`. Errors and logs show no parameters, since a payload may
     hold secrets, unless `hide_parameters=False` says so.
     """
-    parsed = parse_url(url)
+    parsed = parse_url(url, setting)
     pgbouncer = pgbouncer or _says_yes(parsed.query.get("pgbouncer"))
     parsed = parsed.difference_update_query(["pgbouncer"])
     defaults = {} if pgbouncer else dict(session_defaults or {})
     arguments = {
-        **_connect_arguments(parsed, defaults, pgbouncer=pgbouncer),
+        **_connect_arguments(parsed, defaults, setting, pgbouncer=pgbouncer),
         **options.pop("connect_args", {}),
     }
     # The query is asyncpg's to read, from the DSN; only a socket's folder is part of the address as well.
@@ -107,13 +110,15 @@ def _listed(names: str | tuple[str, ...] | None) -> list[str]:
     return [name for each in every for name in each.split(",") if name]
 
 
-def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool) -> dict[str, Any]:
+def _connect_arguments(
+    url: URL, defaults: Mapping[str, str], setting: str, *, pgbouncer: bool
+) -> dict[str, Any]:
     defaults = {"application_name": APPLICATION_NAME, **defaults}
     arguments: dict[str, Any] = {
         "dsn": url.set(drivername="postgresql").render_as_string(hide_password=False),
         "timeout": CONNECT_TIMEOUT_SECONDS,
         # Not a listener of `do_connect`: any listener of a dialect slows each of its statements.
-        "async_creator_fn": _connect_or_explain,
+        "async_creator_fn": partial(_connect_or_explain, setting),
         "server_settings": {name: value for name, value in defaults.items() if name not in url.query},
     }
     if pgbouncer:
@@ -127,10 +132,15 @@ def _connect_arguments(url: URL, defaults: Mapping[str, str], *, pgbouncer: bool
     return arguments
 
 
-async def _connect_or_explain(**options: Any) -> asyncpg.Connection:
+async def _connect_or_explain(setting: str, **options: Any) -> asyncpg.Connection:
     """Connect, and say in one sentence why that is refused: here nothing else can have raised an OSError."""
-    with connecting(make_url(options["dsn"])), explained(options["dsn"]):
-        return await asyncpg.connect(**options)
+    try:
+        with explained(options["dsn"]), connecting(make_url(options["dsn"])):
+            return await asyncpg.connect(**options)
+    except InfrastructureError as refusal:
+        # The sentences name the setting that nearly all connections are of.
+        refusal.args = (str(refusal).replace("DATABASE_URL", setting),)
+        raise
 
 
 def _refuse_closed(dbapi_connection: Any, _record: object, _proxy: object) -> None:

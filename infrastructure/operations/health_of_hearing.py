@@ -11,7 +11,7 @@ from uuid import uuid4
 from sqlalchemy.pool import NullPool
 
 from infrastructure.connections import connect
-from infrastructure.database.engine import create_engine, parse_url
+from infrastructure.database.engine import create_engine
 from infrastructure.errors import DatabaseRefusal
 from infrastructure.operations.verdicts import Check, halves, ok, warn
 
@@ -67,7 +67,7 @@ async def _echo(engine: AsyncEngine, relay_settings: RelaySettings) -> float:
 @asynccontextmanager
 async def _listener(engine: AsyncEngine, relay_settings: RelaySettings) -> AsyncIterator[asyncpg.Connection]:
     url = relay_settings.listen_url
-    own = create_engine(parse_url(url, "OUTBOX_LISTEN_URL"), poolclass=NullPool) if url else engine
+    own = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else engine
     connection = await connect(own.sync_engine)
     try:
         yield connection

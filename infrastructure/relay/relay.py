@@ -229,7 +229,7 @@ class OutboxRelay:
 
     def _listener(self, work: Delivering) -> Listener:
         url = self._settings.listen_url
-        engine = create_engine(url, poolclass=NullPool) if url else self._engine
+        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self._engine
         return Listener(engine, self._settings.channel, work.wake_up, self._lines["control"])
 
 

@@ -352,3 +352,22 @@ def test_a_certificate_that_is_not_to_be_trusted_is_told_as_one(
         sentence = migrate(f"{url}?sslmode=verify-full&sslrootcert={authority}")
     assert f"answers with a certificate that is not to be trusted ({reason}" in sentence
     assert remedy in sentence
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [("sslmode=verify-full&sslrootcert=/nope", "sslrootcert"), ("sslcert=/nope&sslkey=/nope", "sslcert")],
+)
+def test_a_certificates_file_that_is_missing_is_not_taken_for_a_missing_server(query: str, name: str) -> None:
+    """O1: it is looked for before any server is."""
+    sentence = migrate(f"postgresql://bob:s3cret@127.0.0.1:1/shop?{query}")
+    assert f"DATABASE_URL names '/nope' as {name}, which is no file here: correct the path" in sentence
+
+
+async def test_a_connection_of_another_setting_is_refused_by_its_name(closed_port: int) -> None:
+    """R15: OUTBOX_LISTEN_URL is a URL as well."""
+    engine = create_engine(f"postgresql://127.0.0.1:{closed_port}/shop", setting="OUTBOX_LISTEN_URL")
+    with pytest.raises(DatabaseUnreachable, match=r"or correct OUTBOX_LISTEN_URL$"):
+        async with engine.connect():
+            pass
+    await engine.dispose()

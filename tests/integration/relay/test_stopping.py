@@ -284,7 +284,7 @@ async def test_a_start_that_fails_leaves_no_lease(stage: Stage, monkeypatch: pyt
 async def test_a_bad_url_to_listen_at_is_one_sentence_and_leaves_nothing_running(stage: Stage) -> None:
     """R14, R15."""
     relay = stage.relay(handler("h", Recorder()), at=None, listen_url="mysql://here")
-    with pytest.raises(BadSetting, match="mysql"):
+    with pytest.raises(BadSetting, match=r"^OUTBOX_LISTEN_URL begins with mysql"):
         await relay.run()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("outbox-")]
 
