@@ -12,7 +12,7 @@ import click
 
 from infrastructure.brokers.carrying import publishers_of
 from infrastructure.cli.output import json_option
-from infrastructure.cli.relay import prepared, relay_engine
+from infrastructure.cli.relay import lacking, prepared, relay_engine
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
 from infrastructure.container import build_container
 from infrastructure.database.engine import create_engine
@@ -130,10 +130,13 @@ class Service:
         engine = relay_engine(self.settings, self.relay_settings)
         ending.push_async_callback(engine.dispose)
         container = await prepared(self.settings, engine)
+        publishers = publishers_of(self.settings)
+        if sentence := lacking(self.settings, publishers):
+            _log.warning("%s", sentence)  # an API may be there before its first handler
         return OutboxRelay(
             engine,
             container,
             schema=self.settings.outbox_schema,
-            publishers=publishers_of(self.settings),
+            publishers=publishers,
             settings=self.relay_settings,
         )

@@ -16,23 +16,32 @@ from infrastructure.cli.serving import database_ready, freeze_what_stays, run_lo
 from infrastructure.container import build_container
 from infrastructure.database.engine import create_engine, parse_url
 from infrastructure.discovery import context_packages
+from infrastructure.errors import InfrastructureError
 from infrastructure.relay import OutboxRelay, RelaySettings
 from infrastructure.relay.roster import check_buildable
 from infrastructure.relay.serving import CancelledByOthers
 from infrastructure.settings import Settings
 from infrastructure.telemetry import set_up_logs
 from kernel import check_upcasters, discover_handlers
+from kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lagom import Container
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from infrastructure.brokers import Outlet, Publisher
     from infrastructure.relay.ledger import Counts
 
 _log = logging.getLogger("outbox.start")
 
 # Handlers hold a connection for the length of a transaction, not of a run.
 POOL_SIZE_MAX = 20
+
+
+class NothingToDeliverTo(InfrastructureError):
+    """Neither a handler nor a publisher has been found."""
 
 
 @click.command("relay")
@@ -75,6 +84,8 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
         with stopped_by_signals(stop):
             publishers = publishers_of(settings)
             container = await prepared(settings, engine)
+            if sentence := lacking(settings, publishers):
+                raise NothingToDeliverTo(sentence)
             await database_ready(engine, settings, wait=wait)
             relay = OutboxRelay(
                 engine,
@@ -104,16 +115,21 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
 async def prepared(settings: Settings, engine: AsyncEngine) -> Container:
     """Load the application; what is wrong with it needs no database to be found."""
     container = build_container(settings, engine)
-    packages = context_packages(settings)
-    handlers = discover_handlers(packages)
+    handlers = discover_handlers(context_packages(settings))
     check_upcasters()
     await check_buildable((each for each in handlers if each.queue is None), container)
-    if not handlers and settings.rabbitmq_url is None:
-        _log.warning(
-            "there are no handlers: name the packages of the contexts in OUTBOX_CONTEXTS",
-            extra={"contexts": ", ".join(packages) or "none"},
-        )
     return container
+
+
+def lacking(settings: Settings, publishers: Mapping[Publisher, Outlet]) -> str | None:
+    """Say what to do where nothing that has been loaded takes events: a relay would mark them all as delivered."""
+    if publishers or any(each.queue is None for each in registered_handlers()):
+        return None
+    packages = ", ".join(context_packages(settings)) or "none"
+    return (
+        f"there is nothing to deliver events to, neither a handler nor, by RABBITMQ_URL, a publisher (contexts: "
+        f"{packages}): name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the folder of `contexts`"
+    )
 
 
 def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:

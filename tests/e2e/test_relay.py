@@ -335,3 +335,15 @@ def test_handlers_that_cannot_be_imported(shop: Shop) -> None:
 
 def test_a_context_that_is_not_there(shop: Shop) -> None:
     assert refused(shop, OUTBOX_CONTEXTS="absent").startswith("context 'absent' is not found")
+
+
+def test_without_handlers_and_publishers_it_does_not_begin(shop: Shop) -> None:
+    """R14: it would mark every event as delivered, to nobody."""
+    shop.emit("tea")
+    (shop.folder / "shop" / "empty").mkdir()
+    shop.write("empty/__init__.py", "")
+    for words in ([], ["--once"]):
+        sentence = failed_in_one_sentence(shop.outbox("relay", *words, OUTBOX_CONTEXTS="shop.empty"))
+        assert sentence.startswith("there is nothing to deliver events to, neither a handler nor")
+        assert "(contexts: shop.empty): name the packages of the contexts in OUTBOX_CONTEXTS" in sentence
+    assert shop.ask("SELECT status FROM outbox_events") == "pending"

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from infrastructure.cli.api import Service
+from infrastructure.cli.relay import NothingToDeliverTo, _run
 from infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
 from infrastructure.http import HttpSettings
 from infrastructure.http.serving import listen, url_of
@@ -67,6 +68,34 @@ async def test_while_it_waits_for_its_database_a_signal_ends_it_well(
         os.kill(os.getpid(), signal.SIGINT)
         await waiting
     assert "stopped before it had begun" in caplog.text
+
+
+async def test_with_a_relay_that_has_nothing_to_deliver_to_it_says_so_and_serves(
+    database: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R14: an API may be there before its first handler."""
+    monkeypatch.setattr("infrastructure.cli.relay.registered_handlers", tuple)
+    started = asyncio.Event()
+    with closing(listen("127.0.0.1", 0)) as listening:
+        alone = attrs.evolve(database, rabbitmq_url=None)
+        serving = asyncio.create_task(
+            service(alone, relay=True).run(listening, wait=False, on_started=lambda _: started.set())
+        )
+        await started.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+    assert "there is nothing to deliver events to" in caplog.text
+
+
+async def test_a_relay_with_nothing_to_deliver_to_is_refused(
+    database: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R14: it would mark every event as delivered, to nobody."""
+    monkeypatch.setattr("infrastructure.cli.relay.registered_handlers", tuple)
+    with pytest.raises(
+        NothingToDeliverTo, match=r"^there is nothing .*: name the packages of the contexts in"
+    ):
+        await _run(attrs.evolve(database, rabbitmq_url=None), RelaySettings(), wait=False, once=True)
 
 
 def test_its_key_is_not_shown(database: Settings) -> None:
