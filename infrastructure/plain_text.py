@@ -1,4 +1,4 @@
-"""Text of strangers, fit for a terminal."""
+"""Text for people: that of strangers, fit for a terminal, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Write `1 event`, `2 events`, `2 deliveries`."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -10,7 +10,8 @@ import click
 from infrastructure.brokers.topology import DEAD_LETTER_QUEUE
 from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from infrastructure.cli.at_desk import TEXT
-from infrastructure.cli.output import count, json_option, print_json, print_rows, progress
+from infrastructure.cli.output import json_option, print_json, print_rows, progress
+from infrastructure.plain_text import count
 from infrastructure.settings import Settings
 
 LISTED_MAX = 100

@@ -9,9 +9,10 @@ import attrs
 import click
 
 from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, at_desk
-from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import Selection, mending
 from infrastructure.operations.selection import NothingFound
+from infrastructure.plain_text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

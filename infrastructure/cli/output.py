@@ -106,11 +106,6 @@ def when(moment: datetime | None) -> str:
     return "" if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Write `1 event`, `2 events`, `2 deliveries`."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
-
-
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Show a bar on a terminal: give the total when it is known, then each step that is done."""

@@ -8,8 +8,9 @@ import attrs
 import click
 
 from infrastructure.cli.at_desk import DAYS, at_desk
-from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import purging
+from infrastructure.plain_text import count
 from infrastructure.relay import RelaySettings
 
 if TYPE_CHECKING:

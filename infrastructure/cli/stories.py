@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, LIMIT, MOMENT, TEXT, at_desk
-from infrastructure.cli.output import count, json_option, print_json, print_rows, print_title, when
+from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
 from infrastructure.operations import stories
 from infrastructure.outbox.tables import EVENT_STATES
+from infrastructure.plain_text import count
 from infrastructure.settings import Settings
 
 if TYPE_CHECKING:

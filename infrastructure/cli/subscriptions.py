@@ -8,9 +8,10 @@ import attrs
 import click
 
 from infrastructure.cli.at_desk import MOMENT, TEXT, at_desk
-from infrastructure.cli.output import count, json_option, print_json, progress
+from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import replaying, subscriptions
 from infrastructure.operations.selection import NothingFound
+from infrastructure.plain_text import count
 
 if TYPE_CHECKING:
     from infrastructure.operations import Desk

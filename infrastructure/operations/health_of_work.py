@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
 from infrastructure.outbox.sql.inspection import ORPHANS
+from infrastructure.plain_text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,11 @@ def _relays(seen: Overview) -> Check:
     if seen.live:
         return ok("relays", f"{len(seen.live)} live")
     if undone:
-        return fail("relays", f"none lives, and {undone} events are undelivered", "start `outbox relay`")
+        return fail(
+            "relays",
+            f"none lives, and {count(undone, 'event')} {_are(undone)} undelivered",
+            "start `outbox relay`",
+        )
     return warn("relays", "none lives; nothing is undelivered", "start `outbox relay`")
 
 
@@ -52,7 +57,8 @@ async def _orphans(desk: Desk, seen: Overview) -> Check:
     found = await desk.fetch_one(ORPHANS, desk.now)
     if not found["leases"]:
         return ok("leases", "all are held by live relays")
-    detail = f"{found['leases']} are held by nobody, the oldest since {seconds(found['age_seconds'])}"
+    held = f"{found['leases']} {_are(found['leases'])} held by nobody"
+    detail = f"{held}, the oldest since {seconds(found['age_seconds'])}"
     if not seen.live:
         return warn("leases", detail, "start `outbox relay`: it takes them over")
     if found["age_seconds"] > ORPHAN_SECONDS_MAX:
@@ -64,7 +70,11 @@ def _stranded(seen: Overview) -> Check:
     if not seen.stranded:
         return ok("abilities", "whatever waits, a live relay can run")
     first, number = seen.stranded[0], sum(each.deliveries for each in seen.stranded)
-    detail = f"nobody can run {number} deliveries: {first.handler} for {first.event_type}, {first.reason}"
+    waiting = count(number, "delivery", "deliveries")
+    detail = f"nobody can run {waiting}: {first.handler} for {first.event_type}, {first.reason}"
+    if not seen.live:
+        detail = f"no relay is running, so {detail}"
+        return fail("abilities", detail, "start `outbox relay`, and look again")
     if first.reason == "the subscription is retired":
         return fail("abilities", detail, f"`outbox retire {first.handler}` again ends them")
     return fail(
@@ -80,7 +90,7 @@ def _dead(seen: Overview) -> Check:
         return ok("dead letters", "none")
     return warn(
         "dead letters",
-        f"{dead} deliveries are dead",
+        f"{count(dead, 'delivery', 'deliveries')} {_are(dead)} dead",
         "`outbox failed` lists them: mend the cause, then `outbox retry`, or `outbox skip`",
     )
 
@@ -90,7 +100,7 @@ def _held(seen: Overview) -> Iterator[Check]:
         if each["paused_at"] is not None and each["retired_at"] is None:
             yield warn(
                 "paused",
-                f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {each['waiting']} wait",
+                f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {_wait(each['waiting'])}",
                 f"`outbox resume {each['name']}` lets it go on",
             )
 
@@ -100,6 +110,14 @@ def _paused_publishers(seen: Overview) -> Iterator[Check]:
         if each["broker_away"] is not None and each["retired_at"] is None:
             yield warn(
                 "publisher",
-                f"{each['name']} is paused, {each['waiting']} wait: {each['broker_away']}",
+                f"{each['name']} is paused, {_wait(each['waiting'])}: {each['broker_away']}",
                 "mend the broker, and it goes on by itself within seconds; nothing is lost and nobody is charged",
             )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _wait(number: int) -> str:
+    return f"{number} {'waits' if number == 1 else 'wait'}"

@@ -61,7 +61,7 @@ async def test_without_a_relay_a_backlog_is_a_failure_and_an_empty_outbox_a_warn
     assert (await work(outbox))["relays"].state == "warn"
     await outbox.event(status="pending")
     found = (await work(outbox))["relays"]
-    assert (found.state, found.detail) == ("fail", "none lives, and 1 events are undelivered")
+    assert (found.state, found.detail) == ("fail", "none lives, and 1 event is undelivered")
     assert found.remedy == "start `outbox relay`"
 
 
@@ -81,17 +81,29 @@ async def test_a_lease_of_nobody_fails_when_a_live_relay_does_not_take_it_over(o
     assert (await work(outbox))["leases"].state == "ok"
     await outbox.execute("UPDATE outbox_deliveries SET updated_at = now() - interval '3 minutes'")
     found = (await work(outbox))["leases"]
-    assert (found.state, found.detail) == ("fail", "1 are held by nobody, the oldest since 3.0 min")
+    assert (found.state, found.detail) == ("fail", "1 is held by nobody, the oldest since 3.0 min")
 
 
 async def test_deliveries_that_nobody_can_run_fail_with_both_remedies(outbox: Any) -> None:
+    await outbox.relay()
     await outbox.subscription()
     await outbox.delivery(await outbox.event(status="open"), "waiting")
     found = (await work(outbox))["abilities"]
     assert found.state == "fail"
+    assert found.detail.startswith("nobody can run 1 delivery: bank.Letters for ")
     assert found.remedy == "deploy the code that can, or end the handler with `outbox retire bank.Letters`"
     await outbox.execute("UPDATE outbox_subscriptions SET retired_at = now()")
     assert (await work(outbox))["abilities"].remedy == "`outbox retire bank.Letters` again ends them"
+
+
+async def test_deliveries_that_wait_while_no_relay_runs_wait_for_one(outbox: Any) -> None:
+    """O1: to end their handlers would lose them, and any relay may be able to run them."""
+    await outbox.subscription()
+    for _ in range(2):
+        await outbox.delivery(await outbox.event(status="open"), "waiting")
+    found = (await work(outbox))["abilities"]
+    assert found.detail.startswith("no relay is running, so nobody can run 2 deliveries: bank.Letters for ")
+    assert (found.state, found.remedy) == ("fail", "start `outbox relay`, and look again")
 
 
 async def test_dead_letters_and_paused_handlers_are_warnings(outbox: Any) -> None:
@@ -99,7 +111,7 @@ async def test_dead_letters_and_paused_handlers_are_warnings(outbox: Any) -> Non
     await outbox.execute("UPDATE outbox_subscriptions SET paused_at = now()")
     await outbox.delivery(await outbox.event(status="dead"))
     found = await work(outbox)
-    assert (found["dead letters"].state, found["dead letters"].detail) == ("warn", "1 deliveries are dead")
+    assert (found["dead letters"].state, found["dead letters"].detail) == ("warn", "1 delivery is dead")
     assert found["paused"].remedy == "`outbox resume bank.Letters` lets it go on"
 
 
