@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -28,6 +29,18 @@ def at_desk(work: Callable[[Desk], Awaitable[R]]) -> R:
             return await work(opened)
 
     return asyncio.run(run())
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def ask_first(question: str, *, unasked: bool) -> None:
+    """Ask at a terminal, and end with code 1 unless the answer is yes; a program is not asked."""
+    if unasked or sys.stdin is None or not sys.stdin.isatty():
+        return
+    if not click.confirm(question, err=True):
+        click.echo("nothing was changed", err=True)
+        raise SystemExit(1)
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, at_desk
+from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, ask_first, at_desk, yes_option
 from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import Selection, mending
 from infrastructure.operations.selection import NothingFound
@@ -37,7 +36,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
                 help="Only events of this type, * for any part.",
             ),
             click.option("--all", "everything", is_flag=True, help="Everything that failed."),
-            click.option("--yes", is_flag=True, help="Do not ask."),
+            yes_option,
             json_option,
         )
     ):
@@ -119,9 +118,9 @@ def _change(
     if not chosen:
         raise NothingFound(f"there is nothing to {verb}: `outbox failed` lists what failed")
     # Between the two: an event loop that waits for an answer hears no Ctrl-C, and an idle session may be ended.
-    if not (yes or as_json or _agreed(verb, len(chosen))):
-        click.echo("nothing was changed", err=True)
-        raise SystemExit(1)
+    ask_first(
+        f"{verb} {count(len(chosen), 'delivery', 'deliveries')}?", unasked=yes or as_json or len(chosen) == 1
+    )
     result = at_desk(work)
     if as_json:
         print_json({done: result.changed, **attrs.asdict(result), "left": result.left})
@@ -131,9 +130,3 @@ def _change(
         click.echo(
             f"{count(result.left, 'delivery', 'deliveries')} had gone on meanwhile and were left", err=True
         )
-
-
-def _agreed(verb: str, number: int) -> bool:
-    if number == 1 or sys.stdin is None or not sys.stdin.isatty():
-        return True
-    return click.confirm(f"{verb} {count(number, 'delivery', 'deliveries')}?", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import DAYS, at_desk
+from infrastructure.cli.at_desk import DAYS, ask_first, at_desk, yes_option
 from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import purging
 from infrastructure.plain_text import count
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     metavar="DAYS",
     help="Delivered so long ago; without it, as OUTBOX_CLEANUP_DAYS says.",
 )
+@yes_option
 @json_option
-def command(*, days: float | None, as_json: bool) -> None:
+def command(*, days: float | None, yes: bool, as_json: bool) -> None:
     """Delete delivered events with their deliveries and receipts; what is not delivered stays.
 
     Relays do so by themselves, after OUTBOX_CLEANUP_DAYS. Receipts stay for seven days at least.
@@ -37,6 +38,8 @@ def command(*, days: float | None, as_json: bool) -> None:
         raise click.UsageError(
             "OUTBOX_CLEANUP_DAYS is never: say --older-than DAYS", click.get_current_context()
         )
+
+    ask_first(f"purge what was delivered more than {limit:g} days ago?", unasked=yes or as_json)
 
     async def work(desk: Desk) -> Purged:
         with progress("purge") as begin:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import MOMENT, TEXT, at_desk
+from infrastructure.cli.at_desk import MOMENT, TEXT, ask_first, at_desk, yes_option
 from infrastructure.cli.output import json_option, print_json, progress
 from infrastructure.operations import replaying, subscriptions
 from infrastructure.operations.selection import NothingFound
-from infrastructure.plain_text import count
+from infrastructure.plain_text import count, printable
 
 if TYPE_CHECKING:
     from infrastructure.operations import Desk
@@ -39,9 +39,11 @@ def resume(*, name: str, as_json: bool) -> None:
 
 @click.command("retire")
 @click.argument("name", type=TEXT)
+@yes_option
 @json_option
-def retire(*, name: str, as_json: bool) -> None:
+def retire(*, name: str, yes: bool, as_json: bool) -> None:
     """End the handler or publisher NAME, once no live relay carries it: what waits for it is skipped."""
+    ask_first(f"retire {printable(name)}, and skip what waits for it?", unasked=yes or as_json)
 
     async def work(desk: Desk) -> subscriptions.Retired:
         with progress("retire") as begin:

@@ -288,6 +288,38 @@ def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch:
     assert run("retry", "--handler", HANDLER, "--skipped", "--yes") == (0, "2 deliveries retried\n", "")
 
 
+@pytest.mark.parametrize(
+    ("words", "question", "done"),
+    [
+        (["retire", HANDLER], f"retire {HANDLER}, and skip what waits for it?", f"{HANDLER} is retired, 0"),
+        (
+            ["purge", "--older-than", "4"],
+            "purge what was delivered more than 4 days ago?",
+            "1 event delivered",
+        ),
+    ],
+)
+def test_what_cannot_be_undone_is_asked_about_on_a_terminal(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str, done: str
+) -> None:
+    """O1: as `skip` asks about many."""
+    by_hand(lambda outbox: outbox.subscription())
+    by_hand(lambda outbox: outbox.event(days_old=5))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    asked: list[str] = []
+
+    def refuse(question: str, **_: object) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr("click.confirm", refuse)
+    assert run(*words) == (1, "", "nothing was changed\n")
+    assert asked == [question]
+    assert run(*words, "--yes")[1].startswith(done)
+    assert run(*words, "--json")[0] == 0
+    assert asked == [question]
+
+
 def test_a_question_is_asked_where_ctrl_c_is_heard(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
