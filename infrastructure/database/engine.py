@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from infrastructure.database.connecting import connecting
 from infrastructure.database.explain import explained
+from infrastructure.database.upgrading import hush_upgrades
 from infrastructure.errors import BadSetting, InfrastructureError
 from infrastructure.settings import names_host
 
@@ -37,6 +38,8 @@ PORT_MAX = 65_535
 _DRIVER_NAMES = ("postgres", "postgresql", "postgresql+asyncpg")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _REMEDY = "write postgresql://user:password@host:5432/database, special characters as %-escapes"
+
+hush_upgrades()
 
 
 def create_engine(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from asyncpg import connect_utils
 from sqlalchemy import event, text
 
 from infrastructure import connections
@@ -68,3 +71,32 @@ async def test_an_application_may_listen_to_its_connecting(empty_postgres_url: s
     async with engine.connect() as connection:
         assert await connection.scalar(text("SHOW application_name")) == "named by a listener"
     await engine.dispose()
+
+
+async def test_connecting_that_is_cancelled_before_the_server_is_asked_leaves_no_complaint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R10: as when a program ends right after its last commit."""
+    lost = asyncio.Event()
+    complaints: list[dict[str, Any]] = []
+    tasks: list[asyncio.Task[Any]] = []
+    lose = connect_utils.TLSUpgradeProto.connection_lost
+
+    def connection_made(_self: object, _transport: object) -> None:
+        tasks[0].cancel()
+
+    def connection_lost(self: Any, error: Exception | None) -> None:
+        lose(self, error)
+        lost.set()
+
+    monkeypatch.setattr(connect_utils.TLSUpgradeProto, "connection_made", connection_made)
+    monkeypatch.setattr(connect_utils.TLSUpgradeProto, "connection_lost", connection_lost)
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        engine = create_engine(f"postgresql://nobody@127.0.0.1:{mute.getsockname()[1]}/nothing")
+        tasks.append(asyncio.create_task(connect(engine.sync_engine)))
+        await asyncio.wait(tasks)
+        await asyncio.wait_for(lost.wait(), 10)
+    assert tasks.pop().cancelled()
+    gc.collect()
+    assert complaints == []
