@@ -82,18 +82,7 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
 
     try:
         with stopped_by_signals(stop):
-            publishers = publishers_of(settings)
-            container = await prepared(settings, engine)
-            if sentence := lacking(settings, publishers):
-                raise NothingToDeliverTo(sentence)
-            await database_ready(engine, settings, wait=wait)
-            relay = OutboxRelay(
-                engine,
-                container,
-                schema=settings.outbox_schema,
-                publishers=publishers,
-                settings=relay_settings,
-            )
+            relay = await _made(settings, relay_settings, engine, wait=wait)
             if once:
                 return await relay.run_until_idle()
             serving = relay
@@ -110,6 +99,19 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
     finally:
         await engine.dispose()
     return None
+
+
+async def _made(
+    settings: Settings, relay_settings: RelaySettings, engine: AsyncEngine, *, wait: bool
+) -> OutboxRelay:
+    publishers = publishers_of(settings)
+    container = await prepared(settings, engine)
+    if sentence := lacking(settings, publishers):
+        raise NothingToDeliverTo(sentence)
+    await database_ready(engine, settings, wait=wait)
+    return OutboxRelay(
+        engine, container, schema=settings.outbox_schema, publishers=publishers, settings=relay_settings
+    )
 
 
 async def prepared(settings: Settings, engine: AsyncEngine) -> Container:
