@@ -1,4 +1,4 @@
-"""Many who do one thing at once: one invitation, one stream without gaps, and nobody gets an error nobody expects."""
+"""Many who do one thing at once: one invitation, one stream without gaps, and no error that nobody expects (X3)."""
 
 from __future__ import annotations
 

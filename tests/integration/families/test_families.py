@@ -1,4 +1,4 @@
-"""The use cases of families on PostgreSQL: each change commits with its events, and no address is asked twice."""
+"""The use cases of families on PostgreSQL: each change commits with its events, and no address is asked twice (X3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of families and invitations, with nothing but the domain."""
+"""The rules of families and invitations, with nothing but the domain (X3)."""
 
 from __future__ import annotations
 

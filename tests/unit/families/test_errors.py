@@ -1,4 +1,4 @@
-"""What each refusal of families means to whoever asked, by names that stay."""
+"""What each refusal of families means to whoever asked, by names that stay (X3)."""
 
 from __future__ import annotations
 

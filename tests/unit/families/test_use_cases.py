@@ -1,4 +1,4 @@
-"""The use cases of families, without a database."""
+"""The use cases of families, without a database (X3)."""
 
 from __future__ import annotations
 

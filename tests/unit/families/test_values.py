@@ -1,4 +1,4 @@
-"""The values of families: valid from the moment they exist, and silent about what is secret."""
+"""The values of families: valid from the moment they exist, and silent about what is secret (X3, K11)."""
 
 from __future__ import annotations
 
