@@ -108,26 +108,23 @@ WITH outcome AS MATERIALIZED (
 SELECT event_id, handler FROM settled
 """
 
-# Give events that have left the first pass the status that their deliveries now make. 1 positions, 2 now.
+# Give events that have left the first pass the status that their deliveries now make. For each event its deliveries are
+# probed: joined, the server reads all that there are, once it plans for arrays of any length. 1 positions, 2 now.
 CLOSE_EVENTS = """
 UPDATE {outbox_events} AS event
-SET status = total.status,
-    processed_at = CASE WHEN total.status <> 'open' THEN coalesce($2::timestamptz, clock_timestamp()) END,
-    updated_at = coalesce($2::timestamptz, clock_timestamp()),
-    retry_count = greatest(event.retry_count, total.attempts),
-    error_message = CASE WHEN total.status <> 'delivered' THEN coalesce(total.error_message, event.error_message) END
-FROM (
-  SELECT event.position, max(attempts) AS attempts,
-         CASE WHEN bool_or(delivery.status IN ('waiting', 'leased')) THEN 'open'
-              WHEN bool_or(delivery.status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
-         (array_agg(delivery.error_message ORDER BY delivery.updated_at DESC)
-            FILTER (WHERE delivery.error_message IS NOT NULL))[1] AS error_message
-  -- One that was made pending by hand may have none.
-  FROM {outbox_events} AS event LEFT JOIN {outbox_deliveries} AS delivery USING (event_id)
-  WHERE event.position = ANY ($1) GROUP BY event.position
-) AS total
-WHERE event.position = ANY ($1) AND event.position = total.position
-  AND event.status IN ('open', 'dead', 'delivered')
+SET (status, processed_at, updated_at, retry_count, error_message) = (
+  SELECT total.status, CASE WHEN total.status <> 'open' THEN coalesce($2::timestamptz, clock_timestamp()) END,
+         coalesce($2::timestamptz, clock_timestamp()), greatest(event.retry_count, total.attempts),
+         CASE WHEN total.status <> 'delivered' THEN coalesce(total.error_message, event.error_message) END
+  FROM (
+    -- One that was made pending by hand may have none.
+    SELECT max(attempts) AS attempts,
+           CASE WHEN bool_or(delivery.status IN ('waiting', 'leased')) THEN 'open'
+                WHEN bool_or(delivery.status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
+           (array_agg(delivery.error_message ORDER BY delivery.updated_at DESC)
+              FILTER (WHERE delivery.error_message IS NOT NULL))[1] AS error_message
+    FROM {outbox_deliveries} AS delivery WHERE delivery.event_id = event.event_id) AS total)
+WHERE event.position = ANY ($1) AND event.status IN ('open', 'dead', 'delivered')
 """
 
 # Give events back as they were. 1 relay, 2 epoch, 3 positions, 4 now.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from infrastructure.outbox.sql import in_schema, outcomes
 from infrastructure.relay.roster import Ability
 from infrastructure.relay.store import Lease, Store
 from tests.relaying import LEASE_SECONDS, Stage
@@ -38,3 +41,36 @@ async def test_a_claim_of_deliveries_is_not_planned_anew_each_time(stage: Stage)
         )
     [plans] = await line.fetch(PLANNED)
     assert tuple(plans) == (CLAIMS - TRIED_BY_THE_SERVER, TRIED_BY_THE_SERVER)
+
+
+SETTLED = """
+WITH event AS (
+  INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+                             payload, occurred_at, status)
+  SELECT gen_random_uuid(), 'bank.noted', 1, 'bank.wallet', gen_random_uuid(), 1, '{}', clock_timestamp(), 'open'
+  FROM generate_series(1, $1)
+  RETURNING event_id, position, aggregate_id
+)
+INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status)
+SELECT event_id, position, 'h', 'bank.wallet:' || aggregate_id, 'done' FROM event
+"""
+
+
+@pytest.mark.servers
+async def test_to_close_events_reads_their_deliveries_and_no_others(stage: Stage) -> None:
+    """R13: in a plan that was made when there were hardly any, too, which the server keeps to for a while."""
+    witness = stage.witness
+    async with witness.transaction():
+        await witness.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        await witness.execute(
+            f"PREPARE closing (bigint[], timestamptz) AS {in_schema(outcomes.CLOSE_EVENTS, None)}"
+        )
+        await witness.execute("EXECUTE closing (ARRAY[0], NULL)")
+        await witness.execute(SETTLED, 15_000)
+        rows = await witness.fetch("SELECT position FROM outbox_events LIMIT 10")
+        positions = [row["position"] for row in rows]
+        told = await witness.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE closing (ARRAY{positions}, NULL)"
+        )
+    [found] = json.loads(told)
+    assert found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"] < 500
