@@ -98,7 +98,7 @@ async def waits_for_its_suspect(relay: OutboxRelay) -> bool:
 
 async def has_looked_everywhere(relay: OutboxRelay) -> bool:
     work = relay._work  # noqa: SLF001 - nobody else can say
-    return work is not None and not (work.claimer.deliveries_due or work.claiming.locked())
+    return work is not None and not (work.claimer.turns.scanning or work.claiming.locked())
 
 
 async def claim_waits(stage: Stage) -> bool:

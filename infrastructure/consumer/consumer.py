@@ -63,7 +63,7 @@ class Consumer:
                 Line(engine),
                 prefetch,
                 topology.dead_letter_exchange,
-                on_stored=relay.look,
+                on_stored=relay.look_at,
                 on_settled=self._begin_anew,
                 on_trouble=self._tell,
             )

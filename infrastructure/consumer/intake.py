@@ -17,11 +17,11 @@ from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
 from infrastructure.connections import TROUBLE
 from infrastructure.consumer.letters import letter_of
 from infrastructure.consumer.reading import Received, Unstorable, read
+from infrastructure.consumer.storing import Stored
 from kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from uuid import UUID
 
     from aio_pika import Message
     from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from infrastructure.brokers.rabbitmq.address import Address
     from infrastructure.brokers.rabbitmq.link import Link
     from infrastructure.consumer.storing import Storage
+    from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.line import Line
 
 _log = logging.getLogger("outbox.consumer")
@@ -62,7 +63,7 @@ class Intake:
     line: Line
     prefetch: int
     dead_letter_exchange: str
-    on_stored: Callable[[], None]
+    on_stored: Callable[[Sequence[TurnKey]], None]
     on_settled: Callable[[], None]
     """Called when a batch is out of the queue."""
     on_trouble: Callable[[BaseException, int], None]
@@ -189,10 +190,10 @@ class Intake:
             else:
                 events.append(event)
                 by_event[event.event_id] = message
-        refused = await self._store(events) if events else {}
-        dead += [(by_event[event_id], reason) for event_id, reason in refused.items()]
-        if len(events) > len(refused):
-            self.on_stored()
+        stored = await self._store(events) if events else Stored()
+        dead += [(by_event[event_id], reason) for event_id, reason in stored.refused.items()]
+        if stored.turns:
+            self.on_stored(stored.turns)
         rejected = await self._bury(dead)
         if rejected:
             for message in batch:
@@ -204,7 +205,7 @@ class Intake:
         self._changed.set()
         self.on_settled()
 
-    async def _store(self, events: Sequence[Received]) -> dict[UUID, str]:
+    async def _store(self, events: Sequence[Received]) -> Stored:
         """Store them as soon as the database does. They are kept: a queue may count how often it gives a message."""
         failures = 0
         while True:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import attrs
 
@@ -15,7 +14,9 @@ from infrastructure.outbox.sql.consumed import PRESENT, STORE_CONSUMED
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+    from uuid import UUID
 
+    from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.line import Line
 
 # Each finds what others, who stored some of a batch at the same moment, have committed by then.
@@ -28,6 +29,14 @@ class StillMoving(InfrastructureError):
 
 
 @attrs.frozen
+class Stored:
+    """What became of a batch: why some cannot be stored, and the turns in which the rest waits for its handlers."""
+
+    refused: dict[UUID, str] = attrs.Factory(dict)
+    turns: list[TurnKey] = attrs.Factory(list)
+
+
+@attrs.frozen
 class Storage:
     """The outbox that a queue is emptied into; `now` is for tests."""
 
@@ -35,26 +44,30 @@ class Storage:
     schema: str | None = None
     now: datetime | None = None
 
-    async def store(self, line: Line, events: Sequence[Received]) -> dict[UUID, str]:
-        """Store events in their order; return why some cannot be."""
-        left, refused = list(events), dict[UUID, str]()
+    async def store(self, line: Line, events: Sequence[Received]) -> Stored:
+        """Store events in their order."""
+        left, stored = list(events), Stored()
         for _ in range(ROUNDS_MAX):
-            found = await self._store(line, left)
+            found = await self._store(line, left, stored.turns)
             left = [each for each in left if each.event_id not in found]
+            if left:
+                # What others have stored at this moment is there by now, and gets its deliveries in the next round.
+                there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in left])
+                late = {row["event_id"] for row in there}
+                stored.refused.update(
+                    {each.event_id: _taken(each) for each in left if each.event_id not in late}
+                )
+                left = [each for each in left if each.event_id in late]
             if not left:
-                return refused
-            # What somebody else has stored at this moment is there by now, and gets its deliveries in the next round.
-            there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in left])
-            late = {row["event_id"] for row in there}
-            refused |= {each.event_id: _taken(each) for each in left if each.event_id not in late}
-            left = [each for each in left if each.event_id in late]
+                return stored
         raise StillMoving(
             f"{len(left)} events of queue {self.queue!r} are being stored by others: they come again"
         )
 
-    async def _store(self, line: Line, events: Sequence[Received]) -> set[UUID]:
+    async def _store(self, line: Line, events: Sequence[Received], turns: list[TurnKey]) -> set[UUID]:
         columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in range(_WIDTH)]
         rows = await line.fetch(in_schema(STORE_CONSUMED, self.schema), *columns, self.queue, self.now)
+        turns += [(row["handler"], row["order_key"]) for row in rows if row["handler"] is not None]
         return {row["event_id"] for row in rows}
 
 

@@ -10,6 +10,7 @@ import attrs
 
 from infrastructure.connections import TROUBLE
 from infrastructure.errors import InfrastructureError
+from infrastructure.relay.due_turns import DueTurns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.line import Line
     from infrastructure.relay.presses import Presses
-    from infrastructure.relay.roster import Roster
-    from infrastructure.relay.store import Lease, OpenScan, Store
-    from infrastructure.relay.work import ClaimedEvent
+    from infrastructure.relay.roster import Ability, Roster
+    from infrastructure.relay.store import DeliveryScan, Lease, OpenScan, Store
+    from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 # A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
 FRONT_SECONDS = 0.25
@@ -58,7 +59,7 @@ class Claimer:
     rate: float = 0.0
     """Events and deliveries per second, lately."""
     events_due: bool = attrs.field(default=attrs.Factory(lambda self: self.takes_events, takes_self=True))
-    deliveries_due: bool = True
+    turns: DueTurns = attrs.Factory(DueTurns)
     due_at: float | None = None
     """When a delivery's time comes, on the loop's monotonic clock."""
     suspects: bool = False
@@ -75,8 +76,6 @@ class Claimer:
     _writers_until: tuple[int, int] = (0, 0)
     """The first transaction that had not begun at some time, and the highest position then."""
     _moments: deque[tuple[float, int]] = attrs.Factory(deque)
-    _after: dict[str, str] = attrs.Factory(dict)
-    """Where the scan of heads goes on, by handler; one that has come to its end there waits for the others."""
 
     @property
     def batch(self) -> int:
@@ -101,7 +100,16 @@ class Claimer:
 
     def look_everywhere(self) -> None:
         """Take every reason there may be for a claim."""
-        self.events_due, self.deliveries_due = self.takes_events, True
+        self.turns.everywhere = True
+        self._look()
+
+    def look_on(self) -> None:
+        """Take every reason; a look at all turns that is under way goes on, and at once."""
+        self.turns.look_on()
+        self._look()
+
+    def _look(self) -> None:
+        self.events_due = self.takes_events
         self._poll_at = time.monotonic() + self.poll_interval_seconds
         self.due_at = None  # the scan that begins now finds the next
 
@@ -109,6 +117,20 @@ class Claimer:
         """Return how long there is no reason to look everywhere by itself: a poll, or a delivery's time."""
         at = self._poll_at if self.due_at is None else min(self._poll_at, self.due_at)
         return max(0.0, at - time.monotonic())
+
+    def next_reason_in_seconds(self) -> float:
+        """Return how long there is nothing to do unless something is heard."""
+        look = self.next_look_in_seconds()
+        return min(look, self.turns.rest_seconds) if self.turns.scanning else look
+
+    @property
+    def may_scan(self) -> bool:
+        """Whether to look at all turns, or on, by now."""
+        return self.turns.scanning and not self.turns.rest_seconds
+
+    def may_claim(self) -> bool:
+        """Whether there is a reason for a claim that need not wait."""
+        return self.events_due or self.suspects or self.turns.has_known or self.may_scan
 
     async def raise_front(self, line: Line) -> float | None:
         """Begin later scans at the lowest open position of the last full scan but one.
@@ -168,7 +190,7 @@ class Claimer:
         except TROUBLE:
             self.hand.give_back_claimed(rows)
             raise
-        self.deliveries_due = True  # one that was held may go on
+        self.turns.everywhere = True  # one that was held may go on
 
     def _begin(self) -> int:
         now = time.monotonic()
@@ -195,46 +217,77 @@ class Claimer:
         self._deep = None if last is None else max(last + 1, self._deep or 0)
         self.events_due = self.events_due or last is not None
 
-    async def claim_deliveries(self, line: Line, lease: Lease, *, suspects: bool = False) -> int:
-        """Claim deliveries whose turn it is; `deliveries_due` stays true until all heads were looked at."""
-        self.deliveries_due = self.deliveries_due and suspects
+    async def claim_known(self, line: Line, lease: Lease) -> int:
+        """Claim deliveries of turns that something was heard of."""
+        abilities = self._abilities()
+        known = self.turns.take_known(self._turns_max, {each.handler for each in abilities})
+        if not known:
+            return 0
         try:
-            rows, scan = await self.store.claim_deliveries(
-                line,
-                lease,
-                [each for each in self.roster.abilities() if self._has_room_for(each.handler)],
-                after=self._suspects_after if suspects else self._after,
-                heads_max=HEADS_MAX,
-                turns_max=max(1, self.room // TURNS_SHARE),
-                turn_max=TURN_MAX,
-                suspects=suspects,
+            rows, scan = _held(await self.store.claim_turns(line, lease, abilities, known, turn_max=TURN_MAX))
+        except BaseException:
+            self.turns.everywhere = True
+            raise
+        # Where a suspect is, and what is too large for now, a look at all finds.
+        self.turns.everywhere = self.turns.everywhere or scan.suspects or scan.more
+        self._note_due(scan.next_in_seconds)
+        return self._take(rows)
+
+    async def claim_deliveries(self, line: Line, lease: Lease, *, suspects: bool = False) -> int:
+        """Claim deliveries whose turn it is; `turns.scanning` stays true until all heads were looked at."""
+        began, turns = time.monotonic(), self.turns
+        after = self._suspects_after if suspects else turns.begin_scan()
+        try:
+            rows, scan = _held(
+                await self.store.claim_deliveries(
+                    *(line, lease, self._abilities()),
+                    after=after,
+                    heads_max=HEADS_MAX,
+                    turns_max=self._turns_max,
+                    turn_max=TURN_MAX,
+                    suspects=suspects,
+                )
             )
         except BaseException:
-            self.deliveries_due = True
+            turns.everywhere = True
             raise
-        if not scan.held:
-            raise LeaseLost("the relay's lease has run out")
         if not suspects:
             if scan.suspects:
-                self.suspects, self._suspects_after = True, self._after
-            self._hop_on({**self._after, **scan.last} if scan.seen >= HEADS_MAX else {})
-            self.deliveries_due = self.deliveries_due or scan.more
+                self.suspects, self._suspects_after = True, dict(after)
+            goes_on = {**after, **scan.last} if scan.seen >= HEADS_MAX else {}
+            turns.end_scan(began, goes_on, found=bool(rows))
+            turns.everywhere = turns.everywhere or scan.more
             self._note_due(scan.next_in_seconds)
+        return self._take(rows)
+
+    def _take(self, rows: Sequence[ClaimedDelivery]) -> int:
         turns = self.hand.take_deliveries(rows)
         self.presses.take_turns(turn for turn in turns if turn.is_publishers)
         self.crew.walk(turn for turn in turns if not turn.is_publishers)
         return len(rows)
 
+    @property
+    def _turns_max(self) -> int:
+        return max(1, self.room // TURNS_SHARE)
+
+    def _abilities(self) -> list[Ability]:
+        """Return what may run here and has room."""
+        return [each for each in self.roster.abilities() if self._has_room_for(each.handler)]
+
     def _has_room_for(self, handler: str) -> bool:
         press = self.presses.each.get(handler)
         return self.crew.room_for(handler) > 0 if press is None else press.room > 0
-
-    def _hop_on(self, after: dict[str, str]) -> None:
-        self._after = after
-        self.deliveries_due = self.deliveries_due or bool(after)
 
     def _note_due(self, seconds: float | None) -> None:
         if seconds is None:
             return
         at = time.monotonic() + float(seconds)
         self.due_at = at if self.due_at is None else min(self.due_at, at)
+
+
+def _held(
+    found: tuple[list[ClaimedDelivery], DeliveryScan],
+) -> tuple[list[ClaimedDelivery], DeliveryScan]:
+    if not found[1].held:
+        raise LeaseLost("the relay's lease has run out")
+    return found

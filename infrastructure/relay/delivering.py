@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,10 +16,11 @@ from infrastructure.relay.in_hand import LOST
 from infrastructure.relay.listening import EVERYTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from infrastructure.relay.claiming import Claimer
     from infrastructure.relay.crew import Crew
+    from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.in_hand import InHand
     from infrastructure.relay.ledger import Ledger
     from infrastructure.relay.line import Line
@@ -111,12 +113,17 @@ class Delivering:
                 # The server may have claimed for us what we shall never hear of: only a new epoch finds it.
                 self.tenure.lose()
             raise
-        if not claimed and not self.has_reason():
+        if not claimed and not self.claimer.may_claim():
             await self._wait_for_reason()
 
     def has_reason(self) -> bool:
-        """Whether there may be something to claim."""
-        return self.claimer.events_due or self.claimer.deliveries_due or self.claimer.suspects
+        """Whether there may be something to claim, now or after a rest."""
+        return (
+            self.claimer.events_due
+            or self.claimer.turns.scanning
+            or self.claimer.turns.has_known
+            or self.claimer.suspects
+        )
 
     async def claim(self) -> int:
         """Claim once what there is reason for; return how much it was."""
@@ -124,7 +131,9 @@ class Delivering:
         claimed = 0
         if claimer.events_due:
             claimed += await claimer.claim_events(line, lease)
-        if claimer.deliveries_due:
+        if claimer.turns.has_known:
+            claimed += await claimer.claim_known(line, lease)
+        if claimer.may_scan:
             claimed += await claimer.claim_deliveries(line, lease)
         if claimer.suspects:
             claimed += await self._run_suspect()
@@ -139,17 +148,20 @@ class Delivering:
         return claimed
 
     async def _wait_for_reason(self) -> None:
-        try:
-            async with asyncio.timeout(self.claimer.next_look_in_seconds()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.claimer.next_reason_in_seconds()):
                 await self.wake.wait()
-        except TimeoutError:
-            self.claimer.look_everywhere()
 
     def wake_up(self, said: str) -> None:
         """Hear of a commit, or of an operator's mending."""
         self.claimer.events_due = self.claimer.takes_events
         if said == EVERYTHING:
-            self.claimer.deliveries_due = True
+            self.claimer.turns.everywhere = True
+        self.wake.set()
+
+    def hear_of(self, turns: Iterable[TurnKey]) -> None:
+        """Hear of what was committed in this process."""
+        self.claimer.turns.hear(turns)
         self.wake.set()
 
     # --- finishing ----------------------------------------------------------------------------------
@@ -202,10 +214,9 @@ class Delivering:
             await asyncio.sleep(rest)
         await self._write()
         self._write_at = time.monotonic() + GATHER_SECONDS
-        if self.ledger.deliveries_changed:
-            self.ledger.deliveries_changed = False
-            self.claimer.deliveries_due = True
-            self.wake.set()
+        if turns := self.ledger.changed_turns:
+            self.ledger.changed_turns = []
+            self.hear_of(turns)
 
     async def write_last(self) -> bool:
         """Write what there is; False if the database does not take it."""
@@ -238,7 +249,7 @@ class Delivering:
         for press in self.presses.each.values():
             press.muster()
         self.presses.changed.set()
-        self.claimer.deliveries_due = True
+        self.claimer.turns.everywhere = True
         self.wake.set()
 
     def note_marked(self, works: Sequence[EventWork]) -> None:

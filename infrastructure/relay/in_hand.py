@@ -143,7 +143,7 @@ class InHand:
     def settle(self, work: DeliveryWork, verdict: Verdict) -> None:
         """Write down how a delivery's run ended."""
         self.count -= not work.aside
-        outcome = _outcome(work.carried, "", verdict)
+        outcome = _outcome(work.carried, work.row.turn, verdict)
         outcome.attempts = outcome.attempts or work.attempts
         self._ledger.settle(work.row, outcome)
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from uuid import UUID
 
+    from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.line import Line
     from infrastructure.relay.store import Lease, Store
     from infrastructure.relay.work import ClaimedEvent, EventWork, Outcome
@@ -42,8 +43,8 @@ class Ledger:
     on_marked: Callable[[Sequence[EventWork]], None] = attrs.field(init=False)
     on_settled: Callable[[int], None] = attrs.field(init=False)
     counts: Counts = attrs.Factory(Counts)
-    deliveries_changed: bool = False
-    """Whether something was written that may let a delivery run."""
+    changed_turns: list[TurnKey] = attrs.Factory(list)
+    """Where something was written that may let a delivery run."""
     unwritten: asyncio.Event = attrs.Factory(asyncio.Event)
     releasing: bool = False
     """Whether something is being given back, or was when its answer was lost."""
@@ -132,4 +133,4 @@ class Ledger:
             self.counts.settled += outcome.status in ("done", "skipped")
             self.counts.failed += outcome.status == "waiting" and outcome.error_message is not None
             self.counts.dead += outcome.status == "dead"
-            self.deliveries_changed = True
+            self.changed_turns.append((outcome.handler, outcome.order_key))

@@ -17,7 +17,7 @@ from infrastructure.relay.in_hand import InHand
 from infrastructure.relay.keeping import LeaseKeeper
 from infrastructure.relay.ledger import Counts, Ledger
 from infrastructure.relay.line import Line
-from infrastructure.relay.listening import EVERYTHING, Listener
+from infrastructure.relay.listening import Listener
 from infrastructure.relay.pausing import Pausing
 from infrastructure.relay.presses import Presses
 from infrastructure.relay.publishing import Press
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from infrastructure.brokers import Outlet, Publisher
+    from infrastructure.relay.due_turns import TurnKey
 
 
 class OutboxRelay:
@@ -97,10 +98,10 @@ class OutboxRelay:
         finally:
             await self._end()
 
-    def look(self) -> None:
+    def look_at(self, turns: Iterable[TurnKey]) -> None:
         """Look at once for deliveries that somebody in this process has just committed."""
         if self._work is not None:
-            self._work.wake_up(EVERYTHING)
+            self._work.hear_of(turns)
 
     def stop(self) -> None:
         """Claim no more; running handlers get a grace period."""
@@ -113,7 +114,7 @@ class OutboxRelay:
         await work.presses.known()
         before, work.ledger.counts = work.ledger.counts, Counts()
         await work.renew_or_register()
-        work.claimer.look_everywhere()
+        work.claimer.look_on()
         claimed = await work.claim()
         await work.finish_in_hand()
         work.ledger.counts.claimed = claimed

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.line import Line, Step
     from infrastructure.relay.roster import Ability, CarriedAny
     from infrastructure.relay.work import Outcome
@@ -123,11 +124,35 @@ class Store:
         turn_max: int,
         suspects: bool = False,
     ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
-        """Take deliveries whose turn it is, with those that follow them."""
-        *columns, former, on_dead, _ = _columns(abilities, 6)
+        """Take deliveries whose turn it is, with those that follow them, from some turns on."""
         handlers = sorted({each.handler for each in abilities})
-        if suspects:
-            turns_max = turn_max = 1
+        hops = handlers, [after.get(handler, "") for handler in handlers]
+        limits = (heads_max, 1, 1) if suspects else (heads_max, turns_max, turn_max)
+        return await self._claim_turns(line, lease, abilities, (*hops, *limits, suspects), [])
+
+    async def claim_turns(
+        self,
+        line: Line,
+        lease: Lease,
+        abilities: Sequence[Ability],
+        turns: Sequence[TurnKey],
+        *,
+        turn_max: int,
+    ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
+        """Take deliveries of these turns, where it is theirs."""
+        return await self._claim_turns(
+            line, lease, abilities, ([], [], 0, len(turns), turn_max, False), turns
+        )
+
+    async def _claim_turns(
+        self,
+        line: Line,
+        lease: Lease,
+        abilities: Sequence[Ability],
+        which: tuple[Any, ...],
+        turns: Sequence[TurnKey],
+    ) -> tuple[list[ClaimedDelivery], DeliveryScan]:
+        *columns, former, on_dead, _ = _columns(abilities, 6)
         *rows, report = await line.fetch_as(
             ClaimedDelivery,
             self._sql(claims.CLAIM_DELIVERIES),
@@ -135,17 +160,13 @@ class Store:
                 lease.relay,
                 lease.epoch,
                 *columns,
-                handlers,
-                [after.get(handler, "") for handler in handlers],
-                heads_max,
-                turns_max,
-                turn_max,
-                suspects,
+                *which,
                 self.now,
                 former,
                 on_dead,
                 CLAIM_BYTES_MAX,
                 sorted({each.handler for each in abilities if each.runs_code}),
+                *_columns(turns, 2),
             ),
         )
         rows.sort(key=_position)

@@ -106,21 +106,21 @@ class EventWork:
         return (self.row.order_key if ordered else None) or str(self.row.event_id)
 
 
-@attrs.define(eq=False)
-class DeliveryWork:
-    """One delivery: one event for one handler."""
-
-    row: ClaimedEvent
-    carried: CarriedAny
-    attempts: int
-    lease: Lease
-    aside: bool = False
-    """It is slow, or a broker's affair, and not counted as in hand."""
-
-
 class ClaimedDelivery(ClaimedEvent):
     """A claimed delivery with its event."""
 
     handler: str = _column("handler")
     turn: str = _column("order_key")
     attempts: int = _column("attempts")
+
+
+@attrs.define(eq=False)
+class DeliveryWork:
+    """One delivery: one event for one handler."""
+
+    row: ClaimedDelivery
+    carried: CarriedAny
+    attempts: int
+    lease: Lease
+    aside: bool = False
+    """It is slow, or a broker's affair, and not counted as in hand."""

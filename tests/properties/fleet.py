@@ -202,6 +202,18 @@ class Ship(OutboxRelay):
         await self.calm()
         return claimed
 
+    async def claim_known(self) -> int:
+        """What it has heard of by what it wrote, whenever that was."""
+        work = self.at_work
+        heard, work.ledger.changed_turns = work.ledger.changed_turns, []
+        work.claimer.turns.hear(heard)
+        try:
+            claimed = await work.claimer.claim_known(self._lines["claim"], self.lease)
+        except LeaseLost:
+            return 0
+        await self.calm()
+        return claimed
+
     async def claim_suspect(self) -> None:
         """As it does when it has nothing else in hand."""
         if self.at_work.is_idle and not self.at_work.ledger.unwritten.is_set():

@@ -148,6 +148,9 @@ class Voyage(Chronicle):
     def claim_deliveries(self, which: int, flag: bool) -> None:
         self._step(which, Ship.claim_deliveries)
 
+    def claim_known(self, which: int, flag: bool) -> None:
+        self._step(which, Ship.claim_known)
+
     def claim_suspect(self, which: int, flag: bool) -> None:
         self._step(which, Ship.claim_suspect)
 

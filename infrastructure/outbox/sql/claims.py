@@ -117,7 +117,8 @@ FROM (VALUES (true)) AS always LEFT JOIN LATERAL (
 # from which each hops on, 8 heads to look at, 9 heads to take, 10 deliveries per head, 11 suspects only, 12 now,
 # 13 with 3-5: a former name of the handler, under which a relay of older code may hold what comes before, 14 with
 # 3-5: what its death means, since a run that kills the process never comes to say it, 15 bytes at most, 16 handlers
-# that run code, which may kill the process: of theirs, what was taken over twice is a suspect.
+# that run code, which may kill the process: of theirs, what was taken over twice is a suspect. 17-18 turns to look at,
+# whatever the scan hops over (handler, order_key): their heads cost a probe each, however much is not cleaned up.
 CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
@@ -132,8 +133,14 @@ WITH RECURSIVE lease AS (
     SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
     WHERE NOT settled AND handler = hop.handler AND order_key > hop.order_key
     ORDER BY order_key, position LIMIT 1) AS next
+), known AS (
+  SELECT first.* FROM unnest((SELECT $17::text[]), (SELECT $18::text[])) AS turn (handler, order_key)
+  CROSS JOIN LATERAL (
+    SELECT order_key, handler, position, event_id, status, available_at, takeovers FROM {outbox_deliveries}
+    WHERE NOT settled AND handler = turn.handler AND order_key = turn.order_key AND EXISTS (SELECT FROM lease)
+    ORDER BY order_key, position LIMIT 1) AS first
 ), head AS MATERIALIZED (
-  SELECT * FROM hop LIMIT $8
+  (SELECT * FROM hop LIMIT $8) UNION ALL SELECT * FROM known
 ), ability AS MATERIALIZED (
   SELECT * FROM unnest((SELECT $3::text[]), (SELECT $4::text[]), (SELECT $5::int[]), (SELECT $13::text[]),
                        (SELECT $14::text[])) AS ability (handler, event_type, event_version, former, on_dead)

@@ -7,8 +7,8 @@ is subscribed to is written `queue/event_type`, which no event's name can be.
 from __future__ import annotations
 
 # Store events, in the order in which they came, each with the deliveries of its queue. Where the event is there
-# already, only the deliveries are added that it lacks. Returned is what is there now; what is missing was either
-# stored by somebody else at this moment, or has the number of another event of its aggregate.
+# already, only the deliveries are added that it lacks. Returned is what is there now, and then the deliveries; what is
+# missing was either stored by somebody else at this moment, or has the number of another event of its aggregate.
 #
 # What has been delivered already is open again. What is in its first pass, where one database publishes and consumes,
 # stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others.
@@ -48,7 +48,7 @@ WITH given AS MATERIALIZED (
   FROM given JOIN found USING (event_id) JOIN due USING (event_type)
   ORDER BY found.position
   ON CONFLICT DO NOTHING
-  RETURNING event_id
+  RETURNING event_id, handler, order_key
 ), reopened AS (
   UPDATE {outbox_events}
   SET status = CASE WHEN status IN ('pending', 'leased') THEN status ELSE 'open' END,
@@ -57,7 +57,9 @@ WITH given AS MATERIALIZED (
   WHERE position = ANY (ARRAY(
     SELECT position FROM present WHERE status <> 'open' AND event_id IN (SELECT event_id FROM written)))
 )
-SELECT event_id FROM found
+SELECT event_id, NULL AS handler, NULL AS order_key FROM found
+UNION ALL
+SELECT event_id, handler, order_key FROM written
 """
 
 # Which of these events are there. 1 event ids.

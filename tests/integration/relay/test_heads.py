@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import pytest
@@ -11,6 +13,11 @@ from infrastructure.relay import claiming
 from infrastructure.relay.roster import Ability
 from infrastructure.relay.store import DeliveryScan, Lease, Store
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from infrastructure.relay.line import Line
 
 # Events of as many aggregates, each waiting for a handler.
 WAITING = """
@@ -93,26 +100,110 @@ async def test_all_heads_are_looked_at_before_a_relay_rests(
     assert len(seen.seen) == 14 - 4
 
 
-async def test_what_is_unsettled_is_found_where_much_has_not_been_cleaned_up(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@asynccontextmanager
+async def much_that_is_settled(stage: Stage, name: str, count: int) -> AsyncIterator[None]:
+    """What nobody can clean up, since somebody's snapshot is older."""
+    async with stage.engine.connect() as connection:
+        old: Any = (await connection.get_raw_connection()).driver_connection
+        await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM outbox_deliveries")
+        await wait_for(stage, name, count)
+        await stage.witness.execute("UPDATE outbox_deliveries SET status = 'done' WHERE handler = $1", name)
+        await stage.witness.execute("VACUUM outbox_deliveries")
+        yield
+        await old.execute("COMMIT")
+
+
+async def test_what_is_unsettled_is_found_where_much_has_not_been_cleaned_up(stage: Stage) -> None:
     """R4, R13: without a look at all that was settled under somebody's long snapshot."""
     seen: Any = Recorder().fail("a")
     wallet = uuid4()
     await stage.put("a", of=wallet)
     await stage.drain(handler("h", seen))
-    async with stage.engine.connect() as connection:
-        old: Any = (await connection.get_raw_connection()).driver_connection
-        await old.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM outbox_deliveries")
-        await wait_for(stage, "others", 6_000)
-        await stage.witness.execute("UPDATE outbox_deliveries SET status = 'done' WHERE handler = 'others'")
-        await stage.witness.execute("VACUUM outbox_deliveries")
+    async with much_that_is_settled(stage, "others", 6_000):
         assert await stage.witness.fetchval(
             "SELECT pg_stat_get_dead_tuples('outbox_deliveries'::regclass) > 5000"
         )
         await stage.put("b", of=wallet)
         await stage.put("c", of=uuid4())
         await stage.drain(handler("h", seen))
-        await old.execute("COMMIT")
     assert seen.seen == ["a", "c"]
     assert (await stage.delivery("b", "h"))["status"] == "waiting"
+
+
+class Explaining:
+    """A relay's line that says what the server has read."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.blocks = 0
+
+    async def fetch_as(self, _record: type, sql: str, *values: object) -> list[dict[str, str]]:
+        """Run it, and give an empty report."""
+        told = await self._stage.witness.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
+        [found] = json.loads(told)
+        self.blocks = found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
+        report = {
+            "held": True,
+            "seen": 0,
+            "more": False,
+            "last": {},
+            "suspects": False,
+            "next_in_seconds": None,
+        }
+        return [{"report": json.dumps(report)}]
+
+
+@pytest.mark.servers
+async def test_a_known_turn_costs_the_same_where_much_has_not_been_cleaned_up(stage: Stage) -> None:
+    """R13: only a look at all turns goes over what was settled under somebody's long snapshot."""
+    lease, store, explaining = Lease(), Store(None, stage.at(0)), Explaining(stage)
+    await store.register(stage.line(), lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    every = cast("Line", explaining), lease, [Ability("h", "bank.noted", 1)]
+    async with much_that_is_settled(stage, "h", 6_000):
+        await wait_for(stage, "h", 1)
+        [key] = await stage.witness.fetchrow("SELECT order_key FROM outbox_deliveries WHERE NOT settled")
+        await store.claim_deliveries(*every, after={}, heads_max=500, turns_max=25, turn_max=20)
+        over_all = explaining.blocks
+        await stage.witness.execute("UPDATE outbox_deliveries SET status = 'waiting' WHERE NOT settled")
+        await store.claim_turns(*every, [("h", key)], turn_max=20)
+    assert over_all > 6_000
+    assert explaining.blocks < 100
+
+
+async def test_a_known_turn_is_taken_with_what_follows_it_and_nothing_else(stage: Stage) -> None:
+    """R4: whatever else there is to do."""
+    wallet = uuid4()
+    for what in ("a", "b"):
+        await stage.put(what, of=wallet)
+    await stage.put("other", of=uuid4())
+    await stage.drain(handler("h", Recorder()))
+    await stage.witness.execute(WAIT_AGAIN)
+    assert await known(stage, f"bank.wallet:{wallet}") == ["a", "b"]
+
+
+async def test_a_known_turn_waits_for_what_comes_before_it(stage: Stage) -> None:
+    """R4: that something was heard of it does not make it its turn."""
+    wallet = uuid4()
+    for what in ("a", "b"):
+        await stage.put(what, of=wallet)
+    await stage.drain(handler("h", Recorder()))
+    await stage.witness.execute(WAIT_AGAIN)
+    await stage.witness.execute(
+        "UPDATE outbox_deliveries SET status = 'dead' WHERE position = (SELECT min(position) FROM outbox_deliveries)"
+    )
+    assert await known(stage, f"bank.wallet:{wallet}") == []
+
+
+# As if every handler had been too slow for its first pass.
+WAIT_AGAIN = """
+INSERT INTO outbox_deliveries (event_id, position, handler, order_key)
+SELECT event_id, position, 'h', aggregate_type || ':' || aggregate_id FROM outbox_events ORDER BY position
+"""
+
+
+async def known(stage: Stage, key: str) -> list[str]:
+    """What a relay takes that has heard of a turn."""
+    store, line, lease = Store(None, stage.at(0)), stage.line(), Lease()
+    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    rows, _ = await store.claim_turns(line, lease, [Ability("h", "bank.noted", 1)], [("h", key)], turn_max=20)
+    return [json.loads(row.payload)["what"] for row in rows]

@@ -48,7 +48,7 @@ async def arrive(stage: Stage, what: str, *, line: Any = None) -> None:
             aggregate_id=row["aggregate_id"],
             aggregate_version=row["aggregate_version"],
         )
-    assert await Storage(QUEUE).store(line or stage.line(), [received]) == {}
+    assert (await Storage(QUEUE).store(line or stage.line(), [received])).refused == {}
 
 
 async def purge_all(stage: Stage) -> None:

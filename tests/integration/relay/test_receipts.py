@@ -338,7 +338,7 @@ async def test_a_transaction_whose_snapshot_is_older_than_the_lease_is_a_failure
 
 async def has_claimed(relay: OutboxRelay) -> bool:
     work = relay._work  # noqa: SLF001 - nobody else can say
-    if work is None or work.claimer.deliveries_due:
+    if work is None or work.claimer.turns.scanning:
         return False
     return not work.lines["claim"]._turn.locked()  # noqa: SLF001 - the claim has come back
 

@@ -1,0 +1,88 @@
+"""Which turns of deliveries there is reason to look at: all there are, or those of which something was heard (R4, R13).
+
+To look at all of them is to hop over the whole index, with all in it that was settled and cannot be cleaned up behind
+somebody's long snapshot. So that is done at each poll and when nothing else is known; of what was stored or settled in
+this process the turn is known, and it alone is looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+# The handler, and the key within which it takes one after the other.
+TurnKey = tuple[str, str]
+
+# More than these are found sooner by a look at all.
+KNOWN_MAX = 5_000
+# A step of a look at all that took longer than the first of these, or that ends it with nothing found, is followed by a
+# rest so many times longer, in which turns are claimed that are known.
+DEAR_SECONDS = 0.02
+REST_TIMES = 9
+
+
+@attrs.define(eq=False)
+class DueTurns:
+    """What is to be looked at next."""
+
+    everywhere: bool = True
+    """Whether a look at all is to begin."""
+    _after: dict[str, str] = attrs.Factory(dict)
+    """Where a look at all goes on, by handler; one that has come to its end there waits for the others."""
+    _known: dict[TurnKey, None] = attrs.Factory(dict)
+    _rest_until: float = 0.0
+
+    @property
+    def scanning(self) -> bool:
+        """Whether a look at all is under way, or to begin."""
+        return self.everywhere or bool(self._after)
+
+    @property
+    def has_known(self) -> bool:
+        """Whether something was heard of a turn."""
+        return bool(self._known)
+
+    @property
+    def rest_seconds(self) -> float:
+        """Return how long to look at nothing but what is known."""
+        return max(0.0, self._rest_until - time.monotonic())
+
+    def hear(self, turns: Iterable[TurnKey]) -> None:
+        """Take note that something was committed about these: they come first, then what others may have left."""
+        self._known.update(dict.fromkeys(turns))
+        self.everywhere = True
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+
+    def take_known(self, most: int, runnable: Collection[str]) -> list[TurnKey]:
+        """Take some; what cannot be run here now is found by a look at all when it can."""
+        turns = list(islice(self._known, most))
+        for each in turns:
+            del self._known[each]
+        return [each for each in turns if each[0] in runnable]
+
+    def begin_scan(self) -> Mapping[str, str]:
+        """Begin a look at all, or go on with it; return after which turns."""
+        if not self._after:
+            # Who says from now on that there is more may be too late for this look: he causes another.
+            self.everywhere = False
+        return self._after
+
+    def end_scan(self, began: float, after: dict[str, str], *, found: bool) -> None:
+        """Take note of how far a step of it came, and for how long it was under way."""
+        self._after = after
+        now = time.monotonic()
+        elapsed = now - began
+        rests = elapsed > DEAR_SECONDS or not (found or after)
+        self._rest_until = now + REST_TIMES * elapsed if rests else 0.0
+
+    def look_on(self) -> None:
+        """Begin a look at all, unless one is under way; in either case without a rest."""
+        self.everywhere = self.everywhere or not self._after
+        self._rest_until = 0.0
