@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from infrastructure.brokers.rabbitmq.declaring import Finding
     from infrastructure.brokers.topology import Topology
 
-_WRONG = ("conflict", "forbidden", "missing")
-
 
 @click.command("topology")
 @click.option(
@@ -33,8 +31,8 @@ _WRONG = ("conflict", "forbidden", "missing")
 def command(*, apply: bool, optional: tuple[str, ...], as_json: bool) -> None:
     """Compare the exchanges and queues of the contexts with those of RABBITMQ_URL.
 
-    The exit code is 1 if something is missing or is there in another form. What binds queues to exchanges cannot be
-    seen by AMQP; --apply makes it again, which changes nothing where it is there.
+    The exit code is 1 if something is missing, is there in another form, or may not be made. What binds queues to
+    exchanges cannot be seen by AMQP; --apply makes it again, which changes nothing where it is there.
     """
     settings = Settings.from_environment()
     address = broker_of(settings)
@@ -44,7 +42,7 @@ def command(*, apply: bool, optional: tuple[str, ...], as_json: bool) -> None:
         print_json([attrs.asdict(each) for each in found])
     else:
         print_rows([attrs.asdict(each) for each in found])
-    if any(each.state in _WRONG for each in found):
+    if any(each.is_wrong for each in found):
         raise SystemExit(1)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -10,18 +12,20 @@ from aio_pika import ExchangeType
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, explained
+from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, explained, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from aio_pika.abc import AbstractChannel
 
     from infrastructure.brokers.rabbitmq.link import Link
     from infrastructure.brokers.topology import Topology
 
+_log = logging.getLogger("outbox.broker")
+
 _VALUE = re.compile(r"the value '(.*)' of type")
-State = Literal["present", "missing", "made", "conflict", "forbidden"]
+State = Literal["present", "missing", "made", "bound", "unseen", "conflict", "forbidden"]
 _CONFLICT = re.compile(
     r"inequivalent arg '(.+?)' for (exchange|queue) '(.+?)' in .*?: received (.+?) but current is (.+)"
 )
@@ -58,6 +62,16 @@ class Finding:
     state: State
     detail: str = ""
 
+    @property
+    def stands(self) -> bool:
+        """Whether it is there, and may be bound."""
+        return self.state in ("present", "made")
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether somebody has to do something about it."""
+        return self.state in ("missing", "conflict", "forbidden")
+
 
 def things(topology: Topology) -> Iterator[Thing]:
     """Name all that a topology is made of, in the order in which it can be made."""
@@ -72,23 +86,45 @@ def things(topology: Topology) -> Iterator[Thing]:
             yield Thing("queue", queue.name, arguments, str(queue.exchange), queue.bindings)
 
 
-async def declare(link: Link, topology: Topology, *, needed: str | None = None) -> list[str]:
-    """Make what is missing, or raise why it cannot be; where one thing is needed, return what else we may not make."""
-    lacking: list[str] = []
-    for thing in things(topology):
-        found = await _find(link, thing, apply=True)
-        if found.state == "conflict":
-            raise TopologyConflict(found.detail)
-        if found.state == "forbidden":
-            if needed in (None, thing.name):
-                raise BrokerForbids(found.detail)
-            lacking.append(found.detail)
-    return lacking
+async def declare(link: Link, topology: Topology, *, needed: str | None = None) -> None:
+    """Make what is missing, or raise why it cannot be; where one exchange is needed, the log tells of the rest.
+
+    What is not bound is told there in any case: it keeps nobody from what does arrive.
+    """
+    others: list[Finding] = []
+    for found in await survey(link, topology, apply=True):
+        if not found.is_wrong:
+            continue
+        if found.kind == "binding" or (
+            needed is not None and (found.kind, found.name) != ("exchange", needed)
+        ):
+            others.append(found)
+        else:
+            raise (TopologyConflict if found.state == "conflict" else BrokerForbids)(found.detail)
+    _tell(link, others)
+
+
+def _tell(link: Link, troubles: list[Finding]) -> None:
+    """Log what was not so the last time: a link is made again and again, and nothing has changed."""
+    for each in troubles:
+        if each.detail not in link.told:
+            level = logging.ERROR if each.state == "conflict" else logging.WARNING
+            _log.log(level, "%s", each.detail, extra={"connection": link.name})
+    link.told = frozenset(each.detail for each in troubles)
 
 
 async def survey(link: Link, topology: Topology, *, apply: bool) -> list[Finding]:
     """Look at everything, and with `apply` make what is missing. Bindings cannot be seen by AMQP, only made again."""
-    return [await _find(link, thing, apply=apply) for thing in things(topology)]
+    found: list[Finding] = []
+    exchanges: set[str] = set()
+    for thing in things(topology):
+        finding = await _find(link, thing, apply=apply)
+        found.append(finding)
+        if finding.stands and thing.kind == "exchange":
+            exchanges.add(thing.name)
+        elif finding.stands and thing.exchange in exchanges:
+            found.append(await _binding(link, thing, finding, apply=apply))
+    return found
 
 
 async def counts_looks(link: Link, queue: str) -> bool:
@@ -121,11 +157,17 @@ async def _exists(link: Link, thing: Thing) -> bool:
 
 
 async def _make(link: Link, thing: Thing, *, passive: bool = False) -> None:
-    # Each on a channel of its own, since a refusal closes it.
+    async with _channel(link) as channel:
+        await _declare(channel, thing, passive=passive)
+
+
+@asynccontextmanager
+async def _channel(link: Link) -> AsyncIterator[AbstractChannel]:
+    """Open a channel for one step, since a refusal closes it."""
     channel = await link.channel(confirms=False)
     try:
         with explained(link.address, DECLARE_SECONDS_MAX):
-            await _declare(channel, thing, passive=passive)
+            yield channel
     finally:
         await channel.close()
 
@@ -137,23 +179,20 @@ async def _declare(channel: AbstractChannel, thing: Thing, *, passive: bool = Fa
             thing.name, ExchangeType.TOPIC, durable=True, passive=passive, timeout=seconds
         )
         return
-    queue = await channel.declare_queue(
+    await channel.declare_queue(
         thing.name,
         durable=True,
         passive=passive,
         arguments=None if passive else thing.arguments,
         timeout=seconds,
     )
-    if not passive:
-        for binding in thing.bindings:
-            await queue.bind(thing.exchange, binding, timeout=seconds)
 
 
 def _refused(thing: Thing, user: str, state: State, refusal: BrokerRefusal) -> Finding:
     """Tell what a refusal says of a thing; raise what is about the connection."""
     error = refusal.__cause__
     if isinstance(error, ChannelAccessRefused):
-        return _forbidden(thing, user, state)
+        return _forbidden(thing, user, state, error)
     if isinstance(error, ChannelClosed):
         return Finding(thing.kind, thing.name, "conflict", _conflict(thing, error, refusal))
     raise refusal
@@ -175,16 +214,65 @@ def _plain(words: str) -> str:
     return found[1] if found else words.strip(" '")
 
 
-def _forbidden(thing: Thing, user: str, state: State) -> Finding:
+def _forbidden(thing: Thing, user: str, state: State, error: ChannelAccessRefused) -> Finding:
     """Tell of what we may not declare; where it is there all the same, somebody else has declared it."""
     if state == "present":
         return Finding(
             thing.kind, thing.name, "present", f"user {user!r} may not declare it, so its form is unknown"
         )
+    rights = "to configure it"
+    if dead := thing.arguments.get("x-dead-letter-exchange"):
+        rights += f" and to read it, and to write to exchange {dead!r}"
     return Finding(
         thing.kind,
         thing.name,
         "forbidden",
-        f"{thing} is missing and user {user!r} may not declare it: let an administrator run `outbox topology --apply`, "
-        "or grant the right to configure it",
+        f"{thing} is missing and user {user!r} may not declare it ({told(error)}): let an administrator run "
+        f"`outbox topology --apply`, or grant the right {rights}",
+    )
+
+
+# --- bindings ---------------------------------------------------------------------------------------------
+
+
+async def _binding(link: Link, thing: Thing, queue: Finding, *, apply: bool) -> Finding:
+    name = f"{thing.exchange} -> {thing.name}"
+    if not apply:
+        return Finding(
+            "binding", name, "unseen", "AMQP cannot show it: `outbox topology --apply` makes it again"
+        )
+    try:
+        await _bind(link, thing)
+    except BrokerRefusal as refusal:
+        return _unbound(name, thing, queue, link.address.user, refusal)
+    return Finding("binding", name, "bound")
+
+
+async def _bind(link: Link, thing: Thing) -> None:
+    async with _channel(link) as channel:
+        queue = await channel.get_queue(thing.name, ensure=False)
+        for binding in thing.bindings:
+            await queue.bind(thing.exchange, binding, timeout=DECLARE_SECONDS_MAX)
+
+
+def _unbound(name: str, thing: Thing, queue: Finding, user: str, refusal: BrokerRefusal) -> Finding:
+    """Tell why a queue is not bound; raise what is about the connection."""
+    error = refusal.__cause__
+    if not isinstance(error, ChannelClosed):
+        raise refusal
+    if not isinstance(error, ChannelAccessRefused):
+        detail = f"{thing} cannot be bound to exchange {thing.exchange!r}: {refusal}"
+        return Finding("binding", name, "conflict", detail)
+    if queue.detail:
+        # Somebody else has declared it, and that is who binds it, too.
+        return Finding(
+            "binding", name, "unseen", f"user {user!r} may not make it, so it is its owner's affair"
+        )
+    return Finding(
+        "binding",
+        name,
+        "forbidden",
+        f"{thing} is there, and user {user!r} may not bind it to exchange {thing.exchange!r} ({told(error)}), so that "
+        "nothing need arrive in it: let an administrator run `outbox topology --apply`, or grant the right to write to "
+        "the queue and to read the exchange",
     )

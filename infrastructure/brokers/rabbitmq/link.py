@@ -35,11 +35,13 @@ class Link:
         self, address: Address, name: str, *, answer_seconds_max: float = ANSWER_SECONDS_MAX
     ) -> None:
         self.address = address
-        self._name = name
+        self.name = name
         self._answer_seconds_max = answer_seconds_max
         self._connection: AbstractConnection | None = None
         self.frame_bytes_max = FRAME_BYTES_MAX
         """What the broker last took at once: all headers of a message are in one frame, its body is cut."""
+        self.told: frozenset[str] = frozenset()
+        """What the log has been told of the topology, so that it is not told again at each connection."""
         self._turn = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -96,7 +98,7 @@ class Link:
                 # The deadline is the caller's.
                 with explained(self.address, self._answer_seconds_max, greeting=True):
                     self._connection = await connect(
-                        self.address.url, client_properties={"connection_name": self._name}
+                        self.address.url, client_properties={"connection_name": self.name}
                     )
                 self._tune(self._connection)
             assert self._connection is not None  # noqa: S101 - just made

@@ -270,9 +270,8 @@ class RabbitOutlet:
                 _log.warning("%s", refusal, extra={"publisher": self.publisher.name})
 
     async def _declare(self) -> None:
-        """Make what is missing; queues that we may not make are others' affair, and so is what they do not get."""
-        for detail in await declare(self.link, self.topology, needed=self.publisher.exchange):
-            _log.warning("%s", detail, extra={"publisher": self.publisher.name})
+        """Make what is missing; what is wrong with queues is told, and no reason to send nothing to the exchange."""
+        await declare(self.link, self.topology, needed=self.publisher.exchange)
 
     async def _outage(self, refusal: BrokerRefusal, cause: BaseException | None) -> Outage:
         if await self.link.blocked():

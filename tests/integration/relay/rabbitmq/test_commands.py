@@ -215,10 +215,10 @@ def test_topology_is_missing_then_made_then_there(typed: Typed) -> None:
         looked = typed("topology", "--check")
         assert (looked[0], {*states(looked).values()}) == (1, {"missing"})
     made = typed("topology", "--apply")
-    assert (made[0], {*states(made).values()}) == (0, {"made"})
-    for words in ((), ("--apply",)):
+    assert (made[0], {*states(made).values()}) == (0, {"made", "bound"})
+    for words, bindings in (((), "unseen"), (("--apply",), "bound")):
         there = typed("topology", *words, "--json")
-        assert (there[0], {each["state"] for each in json.loads(there[1])}) == (0, {"present"})
+        assert (there[0], {each["state"] for each in json.loads(there[1])}) == (0, {"present", bindings})
 
 
 def test_an_optional_queue_is_made_when_it_is_named(typed: Typed) -> None:

@@ -121,12 +121,16 @@ async def test_the_queues_are_those_that_were_agreed_on(rabbitmq_broker: Broker,
     assert [(each.kind, each.name, each.state) for each in made] == [
         ("exchange", "messaging.dlx", "made"),
         ("queue", "messaging.dlq", "made"),
+        ("binding", "messaging.dlx -> messaging.dlq", "bound"),
         ("exchange", "messaging", "made"),
         ("exchange", "family-hub.events", "made"),
         ("queue", "group_message_processing", "made"),
+        ("binding", "messaging -> group_message_processing", "bound"),
         ("queue", "scheduled_message_processing", "made"),
+        ("binding", "messaging -> scheduled_message_processing", "bound"),
         ("queue", "family_events", "made"),
+        ("binding", "family-hub.events -> family_events", "bound"),
     ]
     again = await survey(link, topology.with_optional(["messaging_audit"]), apply=False)
     assert {each.name for each in again if each.state == "missing"} == {"messaging_audit"}
-    assert {each.state for each in again} == {"present", "missing"}
+    assert {each.state for each in again} == {"present", "unseen", "missing"}

@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from aio_pika import ExchangeType, connect
+from aio_pika import Message as AmqpMessage
+from aio_pika.exceptions import PublishError
 
 from infrastructure.brokers import PUBLISHED, Message, Outage, Queue
 from infrastructure.brokers.rabbitmq import Address
@@ -24,6 +27,9 @@ from infrastructure.brokers.rabbitmq.trouble import (
 from tests.post import Post, topology
 from tests.rights import somebody
 
+# The queue that is for notes may be read, no exchange and no other queue.
+NO_EXCHANGE = r"\.notes$"
+
 
 @asynccontextmanager
 async def linked(address: Address) -> AsyncIterator[Link]:
@@ -36,6 +42,10 @@ async def linked(address: Address) -> AsyncIterator[Link]:
 
 async def found_at(post: Post, link: Link, *, apply: bool = False) -> dict[str, Finding]:
     return {each.name: each for each in await survey(link, post.topology, apply=apply)}
+
+
+async def states_at(post: Post, link: Link, *, apply: bool = False) -> set[str]:
+    return {each.state for each in (await found_at(post, link, apply=apply)).values()}
 
 
 async def stands_otherwise(
@@ -52,29 +62,172 @@ async def stands_otherwise(
 async def test_to_look_makes_nothing_and_to_apply_makes_what_is_missing(post: Post) -> None:
     """T2: and what is there stays as it is."""
     async with linked(post.address) as link:
-        looked = await found_at(post, link)
-        assert {each.state for each in looked.values()} == {"missing"}
-        made = await found_at(post, link, apply=True)
-        assert {each.state for each in made.values()} == {"made"}
-        assert {each.state for each in (await found_at(post, link, apply=True)).values()} == {"present"}
-        assert {each.state for each in (await found_at(post, link)).values()} == {"present"}
+        assert await states_at(post, link) == {"missing"}
+        assert await states_at(post, link, apply=True) == {"made", "bound"}
+        assert await states_at(post, link, apply=True) == {"present", "bound"}
+        assert await states_at(post, link) == {"present", "unseen"}
 
 
-async def test_a_queue_of_another_form_names_what_differs_here_and_there(post: Post) -> None:
-    """T2: the publisher pauses, with that sentence."""
-    await stands_otherwise(
-        post, queue={"x-single-active-consumer": True, "x-dead-letter-exchange": "elsewhere"}
-    )
-    outlet = RabbitOutlet(Link(post.address, "tests"), post.topology.publishers[0], post.topology)
+@asynccontextmanager
+async def outlet_of(post: Post, address: Address) -> AsyncIterator[RabbitOutlet]:
+    outlet = RabbitOutlet(Link(address, "tests"), post.topology.publishers[0], post.topology)
     try:
-        outage = await outlet.prove()
+        yield outlet
     finally:
         await outlet.close()
-    assert isinstance(outage, Outage)
-    assert outage.reason.startswith(
+
+
+def message() -> Message:
+    return Message(str(uuid4()), "bank.noted", b"{}", {})
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What the log was told of the topology."""
+    return [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "outbox.broker"]
+
+
+async def test_a_queue_of_another_form_is_an_error_in_the_log_and_publishing_goes_on(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T2, T4: what is sent needs the exchange alone, today as after the broker's next restart; it is told once."""
+    await post.declare()
+    async with outlet_of(post, post.address) as outlet:
+        assert await outlet.publish(message()) == PUBLISHED
+        async with post.witness.channel() as channel:
+            await channel.queue_delete(post.queue)
+        form = {"x-single-active-consumer": True, "x-dead-letter-exchange": "elsewhere"}
+        await stands_otherwise(post, queue=form)
+        async with post.witness.channel() as channel:
+            queue = await channel.get_queue(post.queue, ensure=False)
+            await queue.bind(post.topology.exchanges[0], "#")
+        for _ in range(3):
+            await outlet.close()
+            assert await outlet.prove() is None
+            assert await outlet.publish(message()) == PUBLISHED
+    [(level, sentence)] = told(caplog)
+    assert level == "ERROR"
+    assert sentence.startswith(
         f"queue {post.queue!r} exists with another x-dead-letter-exchange "
         f"(there elsewhere, wanted {post.topology.dead_letter_exchange}): delete it when nothing needs it as it is"
     )
+    assert await post.waiting() == 3
+
+
+async def test_who_publishes_to_an_exchange_of_another_type_is_paused_with_that_sentence(post: Post) -> None:
+    """T2."""
+    await stands_otherwise(post, exchange=True)
+    async with outlet_of(post, post.address) as outlet:
+        outage = await outlet.prove()
+    assert isinstance(outage, Outage)
+    assert outage.reason.startswith(f"exchange {post.topology.exchanges[0]!r} exists with another type")
+
+
+# --- bindings ------------------------------------------------------------------------------------------
+
+
+async def test_what_may_not_be_bound_names_the_rights_each_time_and_what_is_made_is_made(
+    own_post: Post,
+) -> None:
+    """T2: the second look as the first, until somebody binds it."""
+    names = own_post.topology
+    binding = f"{names.dead_letter_exchange} -> {names.dead_letter_queue}"
+    async with somebody(own_post.broker, read=NO_EXCHANGE) as url, linked(Address.parse(url)) as link:
+        for state in ("made", "present"):
+            found = await found_at(own_post, link, apply=True)
+            assert (found[own_post.dead].state, found[own_post.dead].detail) == (state, "")
+            assert found[binding].state == "forbidden"
+            assert found[binding].is_wrong
+            assert f"queue {own_post.dead!r} is there, and user" in found[binding].detail
+            assert (
+                f"bind it to exchange '{names.dead_letter_exchange}' (ACCESS_REFUSED - "
+                in found[binding].detail
+            )
+            assert found[binding].detail.endswith("the right to write to the queue and to read the exchange")
+    async with linked(own_post.address) as link:
+        assert await states_at(own_post, link, apply=True) == {"present", "bound"}
+
+
+async def test_who_publishes_and_may_not_bind_says_so_once_and_publishes(
+    own_post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T2, R7: queues are others' affair, as those that may not be made; but not in silence."""
+    exchange = own_post.topology.exchanges[0]
+    async with (
+        somebody(own_post.broker, read=NO_EXCHANGE) as url,
+        outlet_of(own_post, Address.parse(url)) as outlet,
+    ):
+        assert await outlet.prove() is None
+        async with own_post.witness.channel() as channel:
+            queue = await channel.get_queue(own_post.queue, ensure=False)
+            await queue.bind(exchange, "bank.*")
+        await outlet.close()
+        assert await outlet.publish(message()) == PUBLISHED
+    assert [level for level, _ in told(caplog)] == ["WARNING", "WARNING"]
+    for name, (_, sentence) in zip((own_post.dead, own_post.queue), told(caplog), strict=True):
+        assert sentence.startswith(f"queue {name!r} is there, and user")
+
+
+async def test_what_nobody_consumes_for_want_of_a_binding_is_told_by_its_consumer(
+    own_post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T2: what does arrive is consumed."""
+    topology = own_post.topology.reading([own_post.queue])
+    async with somebody(own_post.broker, read=NO_EXCHANGE) as url, linked(Address.parse(url)) as link:
+        for _ in range(2):
+            await declare(link, topology)
+    assert [level for level, _ in told(caplog)] == ["WARNING", "WARNING"]
+    assert f"queue {own_post.queue!r} is there, and user" in caplog.text
+
+
+async def test_trouble_that_comes_back_is_told_again(
+    own_post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T2."""
+    control = own_post.broker.control
+    assert control is not None
+    async with somebody(own_post.broker, read=NO_EXCHANGE) as url, linked(Address.parse(url)) as link:
+        user = Address.parse(url).user
+        for rights in (NO_EXCHANGE, ".*", NO_EXCHANGE):
+            await asyncio.to_thread(control, "set_permissions", "-p", "/", user, ".*", ".*", rights)
+            link.drop()
+            await declare(link, own_post.topology)
+    assert len(told(caplog)) == 4
+
+
+async def test_to_look_binds_nothing(post: Post) -> None:
+    """T2: not even what somebody has unbound."""
+    await post.declare()
+    async with post.witness.channel() as channel:
+        queue = await channel.get_queue(post.queue, ensure=False)
+        await queue.unbind(post.topology.exchanges[0], "bank.*")
+    async with linked(post.address) as link:
+        await survey(link, post.topology, apply=False)
+        async with post.witness.channel(publisher_confirms=True, on_return_raises=True) as channel:
+            exchange = await channel.get_exchange(post.topology.exchanges[0], ensure=False)
+            with pytest.raises(PublishError):
+                await exchange.publish(AmqpMessage(b""), "bank.noted", mandatory=True)
+        await survey(link, post.topology, apply=True)
+    async with outlet_of(post, post.address) as outlet:
+        assert await outlet.publish(message()) == PUBLISHED
+
+
+async def test_what_may_not_be_declared_is_bound_by_its_owner(
+    own_post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T2: who may write to his exchange alone hears nothing of what others have made."""
+    await own_post.declare()
+    exchange = own_post.topology.exchanges[0].replace(".", r"\.")
+    async with somebody(own_post.broker, configure="", write=exchange, read="") as url:
+        async with linked(Address.parse(url)) as link:
+            found = (await found_at(own_post, link, apply=True)).values()
+        assert {each.state for each in found} == {"present", "unseen"}
+        assert all("its owner's affair" in each.detail for each in found if each.kind == "binding")
+        async with outlet_of(own_post, Address.parse(url)) as outlet:
+            assert await outlet.publish(message()) == PUBLISHED
+    assert told(caplog) == []
+
+
+# --- what cannot be declared ---------------------------------------------------------------------------
 
 
 async def test_an_exchange_of_another_type_is_a_conflict(post: Post) -> None:
@@ -122,6 +275,10 @@ async def test_what_is_missing_and_may_not_be_made_says_what_to_grant(own_post: 
             await declare(link, own_post.topology)
     assert {each.state for each in found.values()} == {"forbidden"}
     assert "let an administrator run `outbox topology --apply`" in found[own_post.queue].detail
+    assert found[own_post.topology.exchanges[0]].detail.endswith("or grant the right to configure it")
+    assert found[own_post.queue].detail.endswith(
+        f"the right to configure it and to read it, and to write to exchange '{own_post.topology.dead_letter_exchange}'"
+    )
 
 
 async def test_who_may_not_declare_publishes_where_somebody_else_has_declared(own_post: Post) -> None:
@@ -129,7 +286,7 @@ async def test_who_may_not_declare_publishes_where_somebody_else_has_declared(ow
     await own_post.declare()
     async with somebody(own_post.broker, configure="") as url, linked(Address.parse(url)) as link:
         found = await found_at(own_post, link)
-        assert {each.state for each in found.values()} == {"present"}
+        assert {each.state for each in found.values()} == {"present", "unseen"}
         assert "may not declare it, so its form is unknown" in found[own_post.queue].detail
         outlet = RabbitOutlet(link, own_post.topology.publishers[0], own_post.topology)
         assert await outlet.publish(Message("1", "bank.noted", b"{}", {})) == PUBLISHED
