@@ -44,6 +44,20 @@ class NothingToDeliverTo(InfrastructureError):
     """Neither a handler nor a publisher has been found."""
 
 
+class PublishersPaused(InfrastructureError):
+    """What is for a broker is left, since that takes nothing; `names` are the publishers."""
+
+    def __init__(self, paused: Mapping[str, str]) -> None:
+        self.names = tuple(sorted(paused))
+        who = ", ".join(map(repr, self.names))
+        one = len(self.names) == 1
+        reasons = "; ".join(dict.fromkeys(paused[name] for name in self.names))
+        super().__init__(
+            f"publisher{'' if one else 's'} {who} {'is' if one else 'are'} paused, so what is for "
+            f"{'it' if one else 'them'} waits: {reasons}"
+        )
+
+
 @click.command("relay")
 @click.option("--wait", is_flag=True, help="Wait for a database that does not answer or is not migrated yet.")
 @click.option("--once", is_flag=True, help="Deliver what is due now, print what became of it, and end.")
@@ -59,13 +73,19 @@ def command(*, wait: bool, once: bool, as_json: bool) -> None:
     if relay_settings.listen_url is not None:
         parse_url(relay_settings.listen_url, "OUTBOX_LISTEN_URL")
     set_up_logs(as_json=as_json or None)
-    counts = run_loop(_run(settings, relay_settings, wait=wait, once=once))
-    if counts is not None:
-        row = attrs.asdict(counts)
-        print_json(row) if as_json else print_rows([{"what": name, "number": row[name]} for name in row])
+    done = run_loop(_run(settings, relay_settings, wait=wait, once=once))
+    if done is None:
+        return
+    counts, paused = done
+    row = attrs.asdict(counts)
+    print_json(row) if as_json else print_rows([{"what": name, "number": row[name]} for name in row])
+    if paused:
+        raise PublishersPaused(paused)
 
 
-async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool, once: bool) -> Counts | None:
+async def _run(
+    settings: Settings, relay_settings: RelaySettings, *, wait: bool, once: bool
+) -> tuple[Counts, Mapping[str, str]] | None:
     engine = relay_engine(settings, relay_settings)
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine that runs is a task's
@@ -84,7 +104,7 @@ async def _run(settings: Settings, relay_settings: RelaySettings, *, wait: bool,
         with stopped_by_signals(stop):
             relay = await _made(settings, relay_settings, engine, wait=wait)
             if once:
-                return await relay.run_until_idle()
+                return await relay.run_until_idle(), relay.paused
             serving = relay
             freeze_what_stays()
             _log.info("relay starts", extra=_about(relay_settings))

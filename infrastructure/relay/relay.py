@@ -81,6 +81,8 @@ class OutboxRelay:
         self._work: Delivering | None = None
         self.subscribed = asyncio.Event()
         """Set while the database knows what this relay carries: from then on that is due."""
+        self.paused: dict[str, str] = {}
+        """Which publishers `run_until_idle()` has left paused, and so what is for them; each with its reason."""
 
     # --- for those who run it -----------------------------------------------------------------------
 
@@ -129,7 +131,9 @@ class OutboxRelay:
             while more:
                 counts = await self.run_once()
                 total = total + counts
-                more = bool(counts.claimed) or (await self._start()).has_reason()
+                work = await self._start()
+                more = bool(counts.claimed) or work.has_reason()
+                self.paused = {name: pause.reason for name, pause in work.presses.pauses.items()}
         finally:
             await self._end()
         return total

@@ -19,6 +19,7 @@ from aio_pika.abc import AbstractChannel
 
 from contexts.messaging.handlers import LogGroupMessage
 from infrastructure.cli import main
+from kernel import catalogue
 from tests import servers
 from tests.brokers import Broker
 from tests.integration.relay.rabbitmq.test_troubles import url_with
@@ -248,6 +249,47 @@ def test_a_conflict_is_told_with_the_remedy_and_all_else_is_done(
     assert states(found)["scheduled_message_processing"] == ("made" if words else "missing")
     sentence_of_consumer = typed("consume", QUEUE, "--once")[2].splitlines()[-1]
     assert sentence_of_consumer.startswith(f"error: queue '{QUEUE}' exists with another x-")
+
+
+# --- relay ---------------------------------------------------------------------------------------------
+
+
+async def store_event(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        """
+        INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at)
+        VALUES ($1, 'group_message.cancelled', 1, $2, now())
+        """,
+        EVENT["event_id"],
+        json.dumps({key: value for key, value in EVENT.items() if key != "event_type"}),
+    )
+    await connection.close()
+
+
+def test_a_relay_that_runs_once_names_the_publisher_whose_broker_is_away(
+    typed: Typed, environment: pytest.MonkeyPatch, rabbitmq_broker: Broker, database: str
+) -> None:
+    """R14, T4, O1: the event waits for the next relay, and a script that started this one knows."""
+    # What other tests of this process have registered, no container here can make.
+    environment.setattr(catalogue.definitions, "handlers", {})
+    servers.run(store_event(database))
+    environment.setenv(
+        "RABBITMQ_URL", url_with(rabbitmq_broker, host="127.0.0.1", port="1", password="s3cret")
+    )
+    for _ in range(2):
+        code, out, err = typed("relay", "--once", "--json")
+        told = json.loads(err.splitlines()[-1])
+        assert (code, told["kind"], json.loads(out)["delivered"]) == (1, "PublishersPaused", 0)
+        assert told["error"].startswith(
+            "publisher 'messaging' is paused, so what is for it waits: RabbitMQ at 127.0.0.1:1 cannot be reached"
+        )
+        assert "s3cret" not in err
+    assert servers.run(rows(database, "SELECT status FROM outbox_events")) == [("open",)]
+    environment.setenv("RABBITMQ_URL", rabbitmq_broker.url)
+    code, out, err = typed("relay", "--once", "--json")
+    assert (code, json.loads(out)["settled"], "paused" in err) == (0, 1, False)
+    assert servers.run(rows(database, "SELECT status FROM outbox_events")) == [("delivered",)]
 
 
 # --- dead letters --------------------------------------------------------------------------------------
