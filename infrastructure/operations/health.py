@@ -14,6 +14,7 @@ from infrastructure.connections import connect
 from infrastructure.database.engine import create_engine, parse_url
 from infrastructure.errors import InfrastructureError
 from infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
+from infrastructure.operations.health_of_broker import examine_broker
 from infrastructure.operations.health_of_code import examine_code
 from infrastructure.operations.health_of_hearing import examine_hearing
 from infrastructure.operations.health_of_tables import examine_tables
@@ -44,7 +45,7 @@ async def examine(settings: Settings, relay_settings: RelaySettings) -> list[Che
         checks += await _examine_database(engine, settings, relay_settings)
     finally:
         await engine.dispose()
-    return checks
+    return [*checks, *await examine_broker(settings)]
 
 
 async def _examine_database(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 if TYPE_CHECKING:
-    from infrastructure.errors import InfrastructureError
+    from kernel import KernelError
 
 
 @attrs.frozen
@@ -35,7 +35,7 @@ def fail(check: str, detail: str, remedy: str) -> Check:
     return Check(check, "fail", detail, remedy)
 
 
-def halves(error: InfrastructureError) -> tuple[str, str]:
+def halves(error: KernelError | str) -> tuple[str, str]:
     """Part a sentence of ours into what happened and what to do."""
     happened, _, remedy = str(error).rpartition(": ")
     return (happened, remedy) if happened else (remedy, "see the sentence")

@@ -80,9 +80,7 @@ def _port(parts: SplitResult) -> int:
     except ValueError:
         port = 0
     if not port:
-        raise BadSetting(
-            VARIABLE, "has no number for its port: a password with : / ? or # in it is written with %"
-        )
+        raise BadSetting(VARIABLE, "has no number for its port: write a :, /, ? or # of a password with %")
     if "@" in parts.path + parts.query:
         raise BadSetting(
             VARIABLE, "has an @ behind the host: write %40 for it, and %2F or %3F for a / or ? of a password"

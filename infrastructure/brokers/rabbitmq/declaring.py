@@ -133,6 +133,18 @@ async def counts_looks(link: Link, queue: str) -> bool:
     return found.state == "conflict" and "x-queue-type" in found.detail
 
 
+async def number_in(link: Link, queue: str) -> int | None:
+    """Count the messages that are ready in a queue; None if it is not there, or is somebody's own."""
+    try:
+        async with _channel(link) as channel:
+            found = await channel.declare_queue(queue, passive=True, timeout=DECLARE_SECONDS_MAX)
+    except BrokerRefusal as refusal:
+        if isinstance(refusal.__cause__, ChannelClosed):
+            return None
+        raise
+    return found.declaration_result.message_count or 0
+
+
 async def _find(link: Link, thing: Thing, *, apply: bool) -> Finding:
     state: State = "missing"
     try:
@@ -194,14 +206,17 @@ def _refused(thing: Thing, user: str, state: State, refusal: BrokerRefusal) -> F
     if isinstance(error, ChannelAccessRefused):
         return _forbidden(thing, user, state, error)
     if isinstance(error, ChannelClosed):
-        return Finding(thing.kind, thing.name, "conflict", _conflict(thing, error, refusal))
+        return Finding(thing.kind, thing.name, "conflict", _conflict(thing, error))
     raise refusal
 
 
-def _conflict(thing: Thing, error: ChannelClosed, refusal: BrokerRefusal) -> str:
+def _conflict(thing: Thing, error: ChannelClosed) -> str:
     found = _CONFLICT.search(str(error))
     if found is None:
-        return f"{thing} cannot be declared: {refusal}"
+        return (
+            f"{thing} cannot be declared ({told(error)}): declare it here in a form that the broker takes, or take "
+            "away what stands there under its name"
+        )
     argument, kind, name, wanted, current = found.groups()
     return (
         f"{kind} {name!r} exists with another {argument} (there {_plain(current)}, wanted {_plain(wanted)}): "
@@ -261,7 +276,7 @@ def _unbound(name: str, thing: Thing, queue: Finding, user: str, refusal: Broker
     if not isinstance(error, ChannelClosed):
         raise refusal
     if not isinstance(error, ChannelAccessRefused):
-        detail = f"{thing} cannot be bound to exchange {thing.exchange!r}: {refusal}"
+        detail = f"{thing} cannot be bound to exchange {thing.exchange!r} ({told(error)}): see that both stay there"
         return Finding("binding", name, "conflict", detail)
     if queue.detail:
         # Somebody else has declared it, and that is who binds it, too.

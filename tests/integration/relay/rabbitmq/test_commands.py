@@ -251,6 +251,29 @@ def test_a_conflict_is_told_with_the_remedy_and_all_else_is_done(
     assert sentence_of_consumer.startswith(f"error: queue '{QUEUE}' exists with another x-")
 
 
+# --- doctor --------------------------------------------------------------------------------------------
+
+
+def test_doctor_asks_the_broker_last_and_without_it_ends_as_it_would(
+    typed: Typed, environment: pytest.MonkeyPatch, rabbitmq_broker: Broker
+) -> None:
+    """O1, R14: a warning alone is 0, and the client is not heard beside it."""
+    typed("topology", "--apply")
+    code, out, _ = typed("doctor", "--json")
+    last = json.loads(out)["checks"][-3:]
+    assert [(each["check"], each["state"]) for each in last] == [
+        ("broker", "ok"),
+        ("topology", "ok"),
+        ("broker's dead letters", "ok"),
+    ]
+    environment.setenv(
+        "RABBITMQ_URL", url_with(rabbitmq_broker, host="127.0.0.1", port="1", password="s3cret")
+    )
+    away = typed("doctor", "--json")
+    assert (away[0], json.loads(away[1])["checks"][-1]["state"], away[2]) == (code, "warn", "")
+    assert "s3cret" not in away[1]
+
+
 # --- relay ---------------------------------------------------------------------------------------------
 
 

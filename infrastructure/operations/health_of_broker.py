@@ -1,0 +1,86 @@
+"""Doctor's look at RabbitMQ: whether it answers, what stands there, and what it holds as dead (O1, T2)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from infrastructure.brokers.discovery import discover_topology
+from infrastructure.brokers.rabbitmq import Address, require_extra
+from infrastructure.errors import MissingExtra
+from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
+from infrastructure.plain_text import count
+from kernel import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from infrastructure.brokers.rabbitmq.declaring import Finding
+    from infrastructure.brokers.topology import Topology
+    from infrastructure.settings import Settings
+
+ANSWER_SECONDS_MAX = 15.0
+
+
+async def examine_broker(settings: Settings) -> list[Check]:
+    """Check the broker of RABBITMQ_URL; nothing where there is none, or nothing that needs it."""
+    if settings.rabbitmq_url is None:
+        return []
+    try:
+        require_extra()
+        address, topology = Address.parse(settings.rabbitmq_url), discover_topology(settings)
+    except MissingExtra:
+        return []
+    except KernelError as error:
+        return [fail("broker", *halves(error))]
+    return await _answered(address, topology) if topology.publishers or topology.queues else []
+
+
+async def _answered(address: Address, topology: Topology) -> list[Check]:
+    from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal  # noqa: PLC0415 - needs the extra
+
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            return await _examine(address, topology)
+    except TimeoutError:
+        detail = f"RabbitMQ at {address} did not answer within {ANSWER_SECONDS_MAX:g} s"
+        return [warn("broker", detail, "look at its load, its alarms (`rabbitmqctl status`) and the network")]
+    except BrokerRefusal as refusal:
+        # What is to be published waits, and goes out by itself when the broker is back.
+        return [warn("broker", *halves(refusal))]
+
+
+async def _examine(address: Address, topology: Topology) -> list[Check]:
+    from infrastructure.brokers.rabbitmq.declaring import number_in, survey  # noqa: PLC0415 - needs the extra
+    from infrastructure.brokers.rabbitmq.link import Link  # noqa: PLC0415 - needs the extra
+
+    link = Link(address, "outbox doctor")
+    try:
+        found = await survey(link, topology, apply=False)
+        dead = await number_in(link, topology.dead_letter_queue)
+    finally:
+        await link.close()
+    checks = [ok("broker", f"RabbitMQ at {address} answers"), *_topology(found)]
+    return checks if dead is None else [*checks, _dead(topology.dead_letter_queue, dead)]
+
+
+def _topology(found: Sequence[Finding]) -> Iterator[Check]:
+    refused = [each for each in found if each.state in ("conflict", "forbidden")]
+    missing = [f"{each.kind} {each.name!r}" for each in found if each.state == "missing"]
+    for each in refused:
+        yield fail("topology", *halves(each.detail))
+    if missing:
+        remedy = "`outbox topology --apply` makes it, and so does a relay or a consumer when it connects"
+        yield warn("topology", f"missing at the broker: {', '.join(missing)}", remedy)
+    if not refused and not missing:
+        yield ok("topology", "every exchange and queue of the contexts stands")
+
+
+def _dead(queue: str, number: int) -> Check:
+    if not number:
+        return ok("broker's dead letters", "none")
+    return warn(
+        "broker's dead letters",
+        f"queue {queue!r} holds {count(number, 'message')}",
+        "`outbox dead-letters list` shows why: mend that, then `outbox dead-letters replay`",
+    )
