@@ -7,6 +7,10 @@ from uuid import uuid4
 
 from infrastructure.brokers import Message, Outage, Outcome
 from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from infrastructure.operations.desk import Desk
+from infrastructure.operations.overview import overview
+from infrastructure.operations.purging import purge
+from infrastructure.operations.subscriptions import retire
 from tests.posting import BANK, TOPOLOGY, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import serving
@@ -51,6 +55,24 @@ async def test_a_relay_without_the_publisher_leaves_it_to_one_that_has_it(stage:
     await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
     assert (own.seen, told(broker)) == (["a"], ["a"])
     assert await stage.events() == {"a": "delivered"}
+
+
+async def test_what_is_due_for_a_publisher_that_nobody_carries_any_more_stays_until_it_is_retired(
+    stage: Stage,
+) -> None:
+    """R2: as after RABBITMQ_URL was taken away; whoever asks hears its name."""
+    broker, own, desk = MemoryBroker(), handler("own", Recorder()), Desk(stage.witness)
+    await relay(stage, broker.outlet(BANK, TOPOLOGY)).run_until_idle()
+    await stage.put("a")
+    await stage.drain(own)
+    assert await stage.events() == {"a": "open"}
+    await purge(desk, older_than_days=0)
+    [stranded] = (await overview(desk)).stranded
+    assert (stranded.handler, stranded.deliveries) == ("bank", 1)
+    assert (await retire(desk, "bank")).skipped == 1
+    await stage.put("b")
+    await stage.drain(own)
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
 
 
 async def test_what_was_taken_over_again_and_again_is_published_with_the_rest(stage: Stage) -> None:

@@ -224,6 +224,16 @@ def told(message: Message | AbstractIncomingMessage) -> dict[str, Any]:
     }
 
 
+async def test_letters_go_back_behind_what_is_in_their_queue_in_the_order_of_their_deaths(post: Post) -> None:
+    """T3: the order of an aggregate does not hold for what comes back, unless what is later was held."""
+    await post.declare()
+    await bury(post, "m-1", "m-2")
+    await post.note("later", ids=["m-3"])
+    await replayed(post.address, post.dead, choice=EVERY)
+    await post.note("held", ids=["m-4"])
+    assert await ids_in(post, post.queue) == ["m-3", "m-1", "m-2", "m-4"]
+
+
 async def test_a_letter_goes_back_to_its_queue_alone(post: Post) -> None:
     """T3: whoever else it was for has had it."""
     other = f"{post.queue}.copies"
