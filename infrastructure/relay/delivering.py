@@ -62,7 +62,17 @@ class Delivering:
         self.hand.lease = self.tenure.lease
         await self.tenure.register(self.roster.carried.values())
         self.presses.changed.set()  # the row is new, and says nothing of pauses
+        await self.subscribe()
         self.tenure.regain()
+
+    async def subscribe(self) -> None:
+        """Be due for what is carried, and learn who else is.
+
+        With each lease anew: while none was in force, an operator could retire what only this relay carries.
+        """
+        store, line = self.tenure.store, self.tenure.line
+        await store.subscribe(line, self.roster.carried.values())
+        self.roster.subscribe(*await store.subscriptions(line))
 
     async def renew_or_register(self) -> None:
         """Live on, or begin anew."""
@@ -72,6 +82,7 @@ class Delivering:
     async def begin_anew(self) -> None:
         """Let go of everything and take a new lease: the old one is lost, and so is what it held."""
         _log.warning("lease lost: others do what was in hand", extra={"epoch": self.tenure.lease.epoch})
+        self.tenure.lose()  # until all of this is done, however often it is tried
         self.hand.lease = LOST  # so that nobody begins anything more
         self.crew.forget()
         self.presses.forget()

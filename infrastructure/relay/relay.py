@@ -149,10 +149,8 @@ class OutboxRelay:
         work.presses.open()
         try:
             await work.register()
-            await self._store.subscribe(self._lines["control"], work.roster.carried.values())
             self._renaming = Renaming(self._store, *former_names(work.roster.carried.values()))
             await self._renaming.move_receipts(self._lines["control"])
-            work.roster.subscribe(*await self._store.subscriptions(self._lines["control"]))
         except BaseException:  # cancelled, too: nobody lives under a lease that leads to nothing
             await work.end()
             raise

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 # Say what this relay carries. Patterns only grow here: another version of the code may be running that has
-# more; a name that was retired is due again. 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 now.
+# more, and an operator ends one. A name that was retired is due again, with what it comes with alone. 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 now.
 SUBSCRIBE = """
 INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered)
 SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bool[]) AS carried (name, kind, patterns, ordered) ORDER BY name
 ON CONFLICT (name) DO UPDATE
 SET kind = excluded.kind, ordered = excluded.ordered,
-    patterns = ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1),
+    patterns = CASE WHEN present.retired_at IS NOT NULL THEN excluded.patterns
+                    ELSE ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1) END,
     since = CASE WHEN present.retired_at IS NULL THEN present.since
                  ELSE coalesce($5::timestamptz, clock_timestamp()) END,
     retired_at = NULL,

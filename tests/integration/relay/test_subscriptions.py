@@ -8,6 +8,9 @@ from uuid import uuid4
 
 import pytest
 
+from infrastructure.errors import DatabaseUnreachable
+from infrastructure.operations import Desk
+from infrastructure.operations.subscriptions import retire
 from infrastructure.relay import renaming
 from infrastructure.relay.store import Store
 from kernel.catalogue import isolated_definitions
@@ -110,6 +113,54 @@ async def test_a_retired_name_that_starts_again_is_due_again(stage: Stage) -> No
     await stage.put("b")
     await stage.drain(handler("back", back))
     assert back.seen == ["b"]
+
+
+async def test_a_retired_name_comes_back_with_the_patterns_it_comes_with(stage: Stage) -> None:
+    """R2: what it was for in its former life is over."""
+    await stage.drain(handler("h", Recorder(), Noted, Announced))
+    await change(stage, "h", "retired_at = now()")
+    await stage.drain(handler("h", Recorder(), Noted))
+    assert (await subscription(stage, "h"))["patterns"] == ["bank.noted"]
+    await stage.put("a", event_type="bank.announced")
+    await stage.drain(handler("h", Recorder(), Noted))
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_a_handler_that_was_retired_while_its_relay_had_no_lease_is_due_again_with_the_next(
+    stage: Stage,
+) -> None:
+    """R2, R3: a relay that comes back carries what it carried, as one that starts does."""
+    seen = Recorder()
+    relay = stage.relay(handler("own", seen), at=None)
+    await relay.run_once()
+    await stage.witness.execute("UPDATE outbox_relays SET expires_at = now() - interval '1 minute'")
+    assert (await retire(Desk(stage.witness), "own")).newly
+    await stage.put("a")
+    await relay.run_once()
+    assert seen.seen == ["a"]
+    assert not (await subscription(stage, "own"))[1]
+
+
+async def test_a_relay_that_cannot_subscribe_under_its_next_lease_takes_another(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, R12: it claims nothing before the database knows what it carries."""
+    seen = Recorder()
+    relay = stage.relay(handler("own", seen))
+    await relay.run_once()
+    await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+    await change(stage, "own", "retired_at = now()")
+
+    async def fail(*_: Any) -> None:
+        raise DatabaseUnreachable("it has just gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "subscribe", fail)
+        with pytest.raises(DatabaseUnreachable):
+            await relay.run_once()
+    await stage.put("a")
+    await relay.run_once()
+    assert seen.seen == ["a"]
 
 
 async def test_a_paused_handler_waits_without_a_try(stage: Stage) -> None:
