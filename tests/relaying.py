@@ -161,7 +161,7 @@ class Stage:
     async def claimer_that_vanishes(self, *, at: float = 0, limit: int = 100) -> Lease:
         """A relay that takes pending events and is never heard of again."""
         store, lease, line = Store(None, self.at(at)), Lease(), self.line()
-        await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}"))
+        await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}", "{}", True))
         await store.claim_events(line, lease, begin=0, lowest=0, limit=limit)
         return lease
 

@@ -171,6 +171,18 @@ outbox_relays = Table(
         server_default=text("'{}'"),
         comment="publishers whose broker takes nothing at the moment, each with the reason and since when",
     ),
+    Column(
+        "takes_events",
+        Boolean,
+        nullable=False,
+        server_default=text("true"),
+        comment="whether it claims pending events, and not deliveries alone",
+    ),
+    Column(
+        "patterns",
+        JSONB,
+        comment="per handler it carries, the patterns it is subscribed by; null: older code does not say",
+    ),
     comment="The leases of live relays, a row each.",
 )
 

@@ -74,7 +74,11 @@ class OutboxRelay:
         self._store = Store(schema, now)
         self._lines = {name: Line(self._engine) for name in ("claim", "mark", "control")}
         self._tenure = Tenure(
-            self._store, self._lines["control"], self._settings.lease_seconds, self._settings.code_version
+            self._store,
+            self._lines["control"],
+            self._settings.lease_seconds,
+            self._settings.code_version,
+            takes_events=self._queues is None,
         )
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -172,7 +176,7 @@ class OutboxRelay:
             batch_max=self._settings.batch_size_max,
             concurrency=self._settings.concurrency,
             poll_interval_seconds=self._settings.poll_interval_seconds,
-            takes_events=self._queues is None,
+            takes_events=self._tenure.takes_events,
         )
         work = Delivering(self._lines, self._tenure, roster, ledger, hand, crew, presses, claimer, self._wake)
         ledger.on_marked, ledger.on_settled = work.note_marked, claimer.note_done

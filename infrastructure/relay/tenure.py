@@ -14,7 +14,7 @@ import attrs
 from infrastructure.relay.store import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from infrastructure.relay.line import Line
     from infrastructure.relay.pausing import Pause
@@ -30,17 +30,21 @@ class Tenure:
     line: Line
     seconds: float
     code_version: str
+    takes_events: bool = True
+    """Whether events are claimed under it, and not deliveries alone."""
     lease: Lease = attrs.Factory(Lease)
     lost: asyncio.Event = attrs.Factory(asyncio.Event)
     """Said by whoever finds out; heard by who takes the next lease."""
     in_force: asyncio.Event = attrs.Factory(asyncio.Event)
     _renew_at: float = 0.0
 
-    async def register(self, carried: Iterable[CarriedAny]) -> None:
+    async def register(self, carried: Collection[CarriedAny]) -> None:
         """Begin to live under the lease, and say what this relay carries."""
-        abilities: dict[str, dict[str, int]] = {each.name: each.abilities for each in carried}
+        abilities = {each.name: each.abilities for each in carried}
+        patterns = {each.name: each.subscribed_to for each in carried}
         who = (os.getpid(), socket.gethostname(), self.code_version, json.dumps(abilities))
-        await self.store.register(self.line, self.lease, self.seconds, who)
+        what = (json.dumps(patterns), self.takes_events)
+        await self.store.register(self.line, self.lease, self.seconds, (*who, *what))
 
     async def tell_pauses(self, pauses: Mapping[str, Pause]) -> None:
         """Say which publishers are paused, and why."""

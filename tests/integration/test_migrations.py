@@ -60,17 +60,23 @@ FIFTH = Step(
     "outbox_0005",
     "The turns of deliveries by handler, so that what one waits for costs no other's claims.",
 )
-ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH]
+SIXTH = Step(
+    "outbox",
+    "outbox_0006",
+    "What a relay is there for, told in the row of its lease: whether it takes events, and what it is subscribed to.",
+)
+ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH]
 ALL_BACK = ALL[::-1]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
 
 # Everything that makes two schemas the same to a reader or a writer, in one list of texts.
 CATALOG = """
-SELECT format('%s.%s #%s %s %s identity %s default %s -- %s', c.relname, a.attname, a.attnum,
+SELECT format('%s.%s #%s %s %s identity %s default %s -- %s', c.relname, a.attname,
+              row_number() OVER (PARTITION BY c.oid ORDER BY a.attnum),
               format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'not null' END,
               a.attidentity, pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum))
-FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
 WHERE c.relnamespace = to_regnamespace($1) AND c.relname NOT LIKE '%alembic%'
 UNION ALL
@@ -196,6 +202,23 @@ async def test_an_outbox_that_has_the_type_of_a_status_already_keeps_it(engine: 
     await execute(engine, "UPDATE outbox_alembic_version SET version_num = 'outbox_0003'")
     assert (await migrate(engine, OUTBOX_ONLY))[0] == FOURTH
     assert await catalog(engine) == declared
+
+
+OLDER_LEASE = """
+INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities)
+VALUES (gen_random_uuid(), 1, now() + interval '1 minute', 1, 'here', '1', '{"shop.Pack": {"shop.ordered": 1}}')
+"""
+
+
+async def test_a_relay_of_older_code_lives_on_the_new_tables_and_takes_events(engine: AsyncEngine) -> None:
+    """Law 7: before the tables are changed and after, it writes what it always wrote."""
+    await migrate(engine, OUTBOX_ONLY)
+    await downgrade(engine, "outbox@outbox_0005", OUTBOX_ONLY)
+    await execute(engine, OLDER_LEASE)
+    await migrate(engine, OUTBOX_ONLY)
+    await execute(engine, OLDER_LEASE)
+    known = "SELECT count(*) FROM outbox_relays WHERE takes_events AND patterns IS NULL"
+    assert await scalar(engine, known) == 2
 
 
 async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:

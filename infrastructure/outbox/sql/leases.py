@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 # Begin to live, or live again after the lease was lost.
-# 1 relay, 2 epoch, 3 lease seconds, 4 process id, 5 host, 6 code version, 7 abilities, 8 now.
+# 1 relay, 2 epoch, 3 lease seconds, 4 process id, 5 host, 6 code version, 7 abilities, 8 patterns, 9 whether it takes
+# events, 10 now.
 REGISTER = """
-INSERT INTO {outbox_relays} (id, epoch, expires_at, process_id, host, code_version, abilities)
-VALUES ($1, $2, coalesce($8::timestamptz, clock_timestamp()) + $3 * interval '1 second', $4, $5, $6, $7::text::jsonb)
+INSERT INTO {outbox_relays} (id, epoch, expires_at, process_id, host, code_version, abilities, patterns, takes_events)
+VALUES ($1, $2, coalesce($10::timestamptz, clock_timestamp()) + $3 * interval '1 second', $4, $5, $6, $7::text::jsonb,
+        $8::text::jsonb, $9)
 ON CONFLICT (id) DO UPDATE
 SET epoch = excluded.epoch, expires_at = excluded.expires_at, abilities = excluded.abilities,
-    renewed_at = coalesce($8::timestamptz, clock_timestamp())
+    patterns = excluded.patterns, takes_events = excluded.takes_events,
+    renewed_at = coalesce($10::timestamptz, clock_timestamp())
 WHERE outbox_relays.epoch < excluded.epoch
 """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 # Say what this relay carries. Patterns only grow here: another version of the code may be running that has
-# more, and an operator ends one. A name that was retired is due again, with what it comes with alone. 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 now.
+# more, and an operator ends one. A name that was retired is due again, with what it comes with alone.
+# 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 now.
 SUBSCRIBE = """
 INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered)
 SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered

@@ -42,7 +42,7 @@ async def look(
 ) -> tuple[list[str], DeliveryScan]:
     """The handlers of what a relay that carries these takes, and its report."""
     store, line, lease = Store(None, stage.at(0)), stage.line(), Lease()
-    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}", "{}", True))
     rows, scan = await store.claim_deliveries(
         *(line, lease, [Ability(name, "bank.noted", 1) for name in names]),
         after=after or {},
@@ -157,7 +157,7 @@ class Explaining:
 async def test_a_known_turn_costs_the_same_where_much_has_not_been_cleaned_up(stage: Stage) -> None:
     """R13: only a look at all turns goes over what was settled under somebody's long snapshot."""
     lease, store, explaining = Lease(), Store(None, stage.at(0)), Explaining(stage)
-    await store.register(stage.line(), lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    await store.register(stage.line(), lease, LEASE_SECONDS, (1, "here", "1", "{}", "{}", True))
     every = cast("Line", explaining), lease, [Ability("h", "bank.noted", 1)]
     async with much_that_is_settled(stage, "h", 6_000):
         await wait_for(stage, "h", 1)
@@ -204,6 +204,6 @@ SELECT event_id, position, 'h', aggregate_type || ':' || aggregate_id FROM outbo
 async def known(stage: Stage, key: str) -> list[str]:
     """What a relay takes that has heard of a turn."""
     store, line, lease = Store(None, stage.at(0)), stage.line(), Lease()
-    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}", "{}", True))
     rows, _ = await store.claim_turns(line, lease, [Ability("h", "bank.noted", 1)], [("h", key)], turn_max=20)
     return [json.loads(row.payload)["what"] for row in rows]

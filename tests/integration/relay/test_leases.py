@@ -86,7 +86,7 @@ async def test_a_relay_that_lost_its_lease_settles_no_delivery(stage: Stage) -> 
     await stage.put("a")
     await stage.drain(handler("h", seen))
     store, line, stale = Store(None, stage.at(10)), stage.line(), Lease()
-    await store.register(line, stale, LEASE_SECONDS, (1, "gone", "1", "{}"))
+    await store.register(line, stale, LEASE_SECONDS, (1, "gone", "1", "{}", "{}", True))
     [row], _ = await store.claim_deliveries(
         *(line, stale, [Ability("h", "bank.noted", 1)]),
         after={},
@@ -155,7 +155,9 @@ async def test_what_another_relay_claims_while_a_sweep_waits_for_it_stays_with_i
         sweep = asyncio.create_task(stage.take_over(at=later))
         await until(lambda: a_sweep_waits(stage))
         fresh, line = Lease(), stage.line()
-        await Store(None, stage.at(later)).register(line, fresh, LEASE_SECONDS, (1, "new", "1", "{}"))
+        await Store(None, stage.at(later)).register(
+            line, fresh, LEASE_SECONDS, (1, "new", "1", "{}", "{}", True)
+        )
         await holder.execute(f"UPDATE {table} SET lease_relay = $1, lease_epoch = 1", fresh.relay)
         await holder.execute("COMMIT")
         assert await sweep == (0, 0)
@@ -208,7 +210,7 @@ async def claim_deliveries(
 ) -> list[Any]:
     """What a relay takes at that time."""
     store, line = Store(None, stage.at(at)), stage.line()
-    await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}"))
+    await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}", "{}", True))
     rows, _ = await store.claim_deliveries(
         *(line, lease, [Ability("h", "bank.noted", 1, on_dead=on_dead)]),
         after={},

@@ -23,7 +23,7 @@ SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement L
 @pytest.mark.servers
 async def test_a_claim_of_events_is_not_planned_anew_each_time(stage: Stage) -> None:
     store, line, lease = Store(), stage.line(), Lease()
-    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}", "{}", True))
     for _ in range(CLAIMS):
         await store.claim_events(line, lease, begin=0, lowest=0, limit=100, names=["h", "i"])
     [plans] = await line.fetch(PLANNED)
@@ -34,7 +34,7 @@ async def test_a_claim_of_events_is_not_planned_anew_each_time(stage: Stage) -> 
 async def test_a_claim_of_deliveries_is_not_planned_anew_each_time(stage: Stage) -> None:
     store, line, lease = Store(), stage.line(), Lease()
     abilities = [Ability(name, "bank.noted", 1) for name in ("h", "i", "j")]
-    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}"))
+    await store.register(line, lease, LEASE_SECONDS, (1, "here", "1", "{}", "{}", True))
     for _ in range(CLAIMS):
         await store.claim_deliveries(
             *(line, lease, abilities), after={}, heads_max=500, turns_max=25, turn_max=20
