@@ -30,12 +30,15 @@ def command(*, as_json: bool) -> None:
     _relays(seen)
     _backlog(seen)
     _subscriptions(seen)
+    _left_over(seen)
     _stranded(seen)
 
 
 def _relays(seen: Overview) -> None:
     if not seen.live:
         click.echo("no relay lives: start `outbox relay`")
+    if seen.is_unclaimed:
+        click.echo("no relay that lives takes events: start `outbox relay`")
     if not seen.relays:
         return
     print_title("relays")
@@ -48,6 +51,7 @@ def _relays(seen: Overview) -> None:
                 "since": when(relay.started_at),
                 "code version": relay.code_version,
                 "handlers": len(relay.abilities),
+                "takes events": "yes" if relay.takes_events else "no",
                 "lease": f"{relay.lease_seconds_left:.0f} s left" if relay.live else "run out",
             }
             for relay in seen.relays
@@ -96,6 +100,13 @@ def _held(each: Mapping[str, Any]) -> str:
     if each["paused_at"]:
         return "paused"
     return f"its broker takes nothing: {each['broker_away']}" if each["broker_away"] else ""
+
+
+def _left_over(seen: Overview) -> None:
+    left = [(each["name"], pattern) for each in seen.subscriptions for pattern in each["carried_no_more"]]
+    if left:
+        print_title("due, though no live relay of that name carries it")
+        print_rows([{"name": name, "for": pattern} for name, pattern in left])
 
 
 def _stranded(seen: Overview) -> None:

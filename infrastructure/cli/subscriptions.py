@@ -39,22 +39,30 @@ def resume(*, name: str, as_json: bool) -> None:
 
 @click.command("retire")
 @click.argument("name", type=TEXT)
+@click.option("--pattern", type=TEXT, help="End this pattern alone, written as `outbox status` shows it.")
 @yes_option
 @json_option
-def retire(*, name: str, yes: bool, as_json: bool) -> None:
-    """End the handler or publisher NAME, once no live relay carries it: what waits for it is skipped."""
-    ask_first(f"retire {printable(name)}, and skip what waits for it?", unasked=yes or as_json)
+def retire(*, name: str, pattern: str | None, yes: bool, as_json: bool) -> None:
+    """End the handler or publisher NAME, or one PATTERN of it, once no live relay carries that.
+
+    What waits for it is skipped.
+    """
+    what = name if pattern is None else f"{pattern} of {name}"
+    ask_first(f"retire {printable(what)}, and skip what waits for it?", unasked=yes or as_json)
 
     async def work(desk: Desk) -> subscriptions.Retired:
         with progress("retire") as begin:
+            if pattern is not None:
+                return await subscriptions.retire_pattern(desk, name, pattern, begin)
             return await subscriptions.retire(desk, name, begin)
 
     ended = at_desk(work)
     if as_json:
-        print_json({"name": name, "changed": ended.newly, "skipped": ended.skipped})
+        about = {"name": name} if pattern is None else {"name": name, "pattern": pattern}
+        print_json({**about, "changed": ended.newly, "skipped": ended.skipped})
         return
     word = "retired" if ended.newly else "retired already"
-    click.echo(f"{name} is {word}, {count(ended.skipped, 'delivery', 'deliveries')} skipped")
+    click.echo(f"{what} is {word}, {count(ended.skipped, 'delivery', 'deliveries')} skipped")
 
 
 @click.command("replay")

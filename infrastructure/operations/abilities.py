@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from infrastructure.outbox.sql.inspection import RELAYS, WAITING_KINDS
+from infrastructure.relay.roster import ANY_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
+    import asyncpg
+
     from infrastructure.operations.desk import Desk
+
+RETIRED = "the subscription is retired"
+NOT_CARRIED = "no live relay carries it"
+NOT_FOR_TYPE = "the live relays that carry it do not know this event type"
 
 
 @attrs.frozen
@@ -33,17 +40,35 @@ class Relay:
     abilities: dict[str, dict[str, int]]
     pauses: dict[str, dict[str, str]]
     """Publishers whose broker takes nothing there, each with `reason` and `since`."""
+    takes_events: bool
+    """Whether it claims pending events; a consumer runs what its queues bring alone."""
+    patterns: dict[str, list[str]] | None
+    """By name, what it is subscribed by; of older code, which does not say, None."""
     live: bool
     lease_seconds_left: float
+
+    def carries(self, name: str, pattern: str) -> bool:
+        """Whether it is subscribed by this pattern; of older code, whether it may be."""
+        if self.patterns is not None:
+            return pattern in self.patterns.get(name, ())
+        # Abilities have the event type alone of what is written `queue/event_type`.
+        return not {pattern, pattern.rpartition("/")[2]}.isdisjoint(self.abilities.get(name, ()))
 
 
 async def relays(desk: Desk) -> list[Relay]:
     """Return every relay with a lease, those included whose lease has run out and not been ended."""
-    rows = await desk.fetch(RELAYS, desk.now)
-    return [
-        Relay(**{**row, "abilities": json.loads(row["abilities"]), "pauses": json.loads(row["pauses"])})
-        for row in rows
-    ]
+    return [_relay(row) for row in await desk.fetch(RELAYS, desk.now)]
+
+
+def _relay(row: asyncpg.Record) -> Relay:
+    documents = {name: row[name] and json.loads(row[name]) for name in ("abilities", "pauses", "patterns")}
+    return Relay(**{**row, **documents})
+
+
+def carried_no_more(found: Iterable[Relay], name: str, patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that no live relay carries, of a name that live relays do carry."""
+    live = [relay for relay in found if relay.live and name in relay.abilities]
+    return [each for each in patterns if live and not any(relay.carries(name, each) for relay in live)]
 
 
 @attrs.frozen
@@ -57,21 +82,33 @@ class Stranded:
     position: int
     since: datetime
     reason: str
+    patterns: list[str]
+    """Where live relays carry the handler, but not for this type: what the event is due by."""
 
 
-async def stranded(desk: Desk, found: Sequence[Relay], retired: Iterable[str] = ()) -> list[Stranded]:
+async def stranded(
+    desk: Desk, found: Sequence[Relay], subscriptions: Iterable[Mapping[str, Any]] = ()
+) -> list[Stranded]:
     """Find what waits for a relay that does not live, and what waits for nothing since it was retired."""
-    abilities, ended = [relay.abilities for relay in found if relay.live], set(retired)
+    abilities = [relay.abilities for relay in found if relay.live]
+    known = {each["name"]: each for each in subscriptions}
     waiting: list[Stranded] = []
     for row in await desk.fetch(WAITING_KINDS):
+        subscription = known.get(row["handler"], {})
         reason = (
-            "the subscription is retired"
-            if row["handler"] in ended
+            RETIRED
+            if subscription.get("retired_at") is not None
             else why_not(abilities, row["handler"], row["event_type"], row["event_version"])
         )
         if reason is not None:
-            waiting.append(Stranded(**row, reason=reason))
+            left = _due_by(row["event_type"], subscription) if reason == NOT_FOR_TYPE else []
+            waiting.append(Stranded(**row, reason=reason, patterns=left))
     return waiting
+
+
+def _due_by(event_type: str, subscription: Mapping[str, Any]) -> list[str]:
+    patterns: Iterable[str] = subscription.get("carried_no_more", ())
+    return [each for each in patterns if fnmatchcase(event_type, each.rpartition("/")[2])]
 
 
 def why_not(
@@ -80,12 +117,13 @@ def why_not(
     """Say why none of these relays can run a handler for an event, or nothing if one can."""
     carrying = [each[handler] for each in abilities if handler in each]
     if not carrying:
-        return "no live relay carries it"
+        return NOT_CARRIED
     newest = max(_newest(each, event_type) for each in carrying)
-    if newest >= event_version:
+    # A publisher sends whatever it is due for, also by what its code no longer says.
+    if newest >= event_version or any(ANY_VERSION in each.values() for each in carrying):
         return None
     if newest <= 0:
-        return "the live relays that carry it do not know this event type"
+        return NOT_FOR_TYPE
     return f"the live relays that carry it know only older versions, up to {newest}"
 
 

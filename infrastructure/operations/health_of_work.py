@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infrastructure.operations.abilities import NOT_CARRIED, NOT_FOR_TYPE, RETIRED
 from infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
 from infrastructure.outbox.sql.inspection import ORPHANS
 from infrastructure.plain_text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from infrastructure.operations.abilities import Stranded
     from infrastructure.operations.desk import Desk
     from infrastructure.operations.overview import Overview
 
@@ -21,15 +23,25 @@ OPEN_SECONDS_MAX = 3_600.0
 # Live relays sweep for such leases once a minute, and at once when another's lease runs out.
 ORPHAN_SECONDS_MAX = 120.0
 
+NONE_TAKES_EVENTS = "none takes events (consumers run what their queues bring, and no more)"
+
 
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
     """Check relays, backlog, leases, subscriptions and dead letters."""
     checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
-    return [*checks, _dead(seen), *_held(seen), *_paused_publishers(seen)]
+    return [*checks, _dead(seen), *_left_over(seen), *_held(seen), *_paused_publishers(seen)]
 
 
 def _relays(seen: Overview) -> Check:
     undone = seen.backlog["pending"] + seen.backlog["leased"] + seen.backlog["open"]
+    if seen.is_unclaimed:
+        first_pass = seen.backlog["pending"] + seen.backlog["leased"]
+        return fail(
+            "relays",
+            f"{len(seen.live)} live, but {NONE_TAKES_EVENTS}, and {count(first_pass, 'event')} "
+            f"{_are(first_pass)} unclaimed",
+            "start `outbox relay`",
+        )
     if seen.live:
         return ok("relays", f"{len(seen.live)} live")
     if undone:
@@ -75,13 +87,34 @@ def _stranded(seen: Overview) -> Check:
     if not seen.live:
         detail = f"no relay is running, so {detail}"
         return fail("abilities", detail, "start `outbox relay`, and look again")
-    if first.reason == "the subscription is retired":
-        return fail("abilities", detail, f"`outbox retire {first.handler}` again ends them")
-    return fail(
-        "abilities",
-        detail,
-        f"deploy the code that can, or end the handler with `outbox retire {first.handler}`",
-    )
+    return fail("abilities", detail, _remedy(first))
+
+
+def _remedy(first: Stranded) -> str:
+    if first.reason == RETIRED:
+        return f"`outbox retire {first.handler}` again ends them"
+    if first.reason == NOT_CARRIED:
+        return f"deploy the code that can, or end the handler with `outbox retire {first.handler}`"
+    if first.patterns:
+        return f"run a relay that carries it, or end that with {_ended(first.handler, first.patterns)}"
+    if first.reason == NOT_FOR_TYPE:
+        ending = f"`outbox skip --handler {first.handler} --type {first.event_type} --waiting`"
+        return f"run a relay that carries it, or let them pass with {ending}"
+    return "deploy the code that can"
+
+
+def _ended(name: str, patterns: Iterable[str]) -> str:
+    return " and ".join(f"`outbox retire {name} --pattern '{each}'`" for each in patterns)
+
+
+def _left_over(seen: Overview) -> Iterator[Check]:
+    for each in seen.subscriptions:
+        if left := each["carried_no_more"]:
+            yield warn(
+                "patterns",
+                f"{each['name']} is due for {', '.join(left)} as well, which no live relay carries",
+                f"if no relay that does is to start again, end that with {_ended(each['name'], left)}",
+            )
 
 
 def _dead(seen: Overview) -> Check:

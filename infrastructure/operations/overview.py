@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from infrastructure.operations.abilities import relays, stranded
+from infrastructure.operations.abilities import carried_no_more, relays, stranded
 from infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ class Overview:
         """The relays that live."""
         return [relay for relay in self.relays if relay.live]
 
+    @property
+    def is_unclaimed(self) -> bool:
+        """Whether there are events to claim, and relays that live, but none that claims events."""
+        waiting = self.backlog["pending"] + self.backlog["leased"]
+        return bool(waiting and self.live) and not any(relay.takes_events for relay in self.live)
+
 
 async def overview(desk: Desk) -> Overview:
     """Look at the whole outbox; the cost goes with what is unsettled, not with what is stored."""
@@ -39,6 +45,8 @@ async def overview(desk: Desk) -> Overview:
     for each in subscriptions:
         each["carried_by"] = sum(relay.live and each["name"] in relay.abilities for relay in found)
         told = [relay.pauses[each["name"]] for relay in found if relay.live and each["name"] in relay.pauses]
+        patterns = () if each["retired_at"] else each["patterns"] or ()
+        each["carried_no_more"] = carried_no_more(found, each["name"], patterns)
         each["broker_away"] = min(told, key=lambda pause: pause["since"])["reason"] if told else None
     oldest = await desk.fetch(OLDEST, desk.now)
     return Overview(
@@ -46,7 +54,5 @@ async def overview(desk: Desk) -> Overview:
         backlog=dict(await desk.fetch_one(BACKLOG)),
         oldest=dict(oldest[0]) if oldest else None,
         subscriptions=subscriptions,
-        stranded=await stranded(
-            desk, found, (each["name"] for each in subscriptions if each["retired_at"] is not None)
-        ),
+        stranded=await stranded(desk, found, subscriptions),
     )

@@ -98,9 +98,10 @@ def no_subscription(name: str, names: Sequence[str]) -> NothingFound:
     return NothingFound(f"there is no subscription {name!r}: {known}")
 
 
-def type_pattern(patterns: Iterable[str]) -> str:
-    """Turn event types with `*` for any part into a regular expression of the server."""
-    return "^(" + "|".join(_regular(pattern) for pattern in patterns) + ")$"
+def type_pattern(patterns: Iterable[str], *, but: Iterable[str] = ()) -> str:
+    """Turn event types with `*` for any part into a regular expression of the server; `but` leaves others out."""
+    other_than = "".join(f"(?!{_regular(pattern)}$)" for pattern in but)
+    return f"^{other_than}(" + "|".join(_regular(pattern) for pattern in patterns) + ")$"
 
 
 def _regular(pattern: str) -> str:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import attrs
 
 from infrastructure.errors import InfrastructureError
-from infrastructure.operations.mending import Chosen, skip
-from infrastructure.operations.selection import Selection, no_subscription
+from infrastructure.operations.abilities import relays
+from infrastructure.operations.mending import Chosen, skip, skip_together
+from infrastructure.operations.selection import NothingFound, Selection, no_subscription, type_pattern
 from infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
+    HOLD_SUBSCRIPTION,
     PAUSE,
     RESUME,
+    RETIRE_PATTERN,
     RETIRE_UNCARRIED,
     SUBSCRIPTION,
     SUBSCRIPTION_NAMES,
@@ -24,9 +27,15 @@ if TYPE_CHECKING:
 
     from infrastructure.operations.desk import Desk
 
+_OPEN = ("waiting", "dead", "leased")
+
 
 class StillCarried(InfrastructureError):
     """A live relay carries the handler, and would bring the subscription back."""
+
+
+class LastPattern(InfrastructureError):
+    """Without this pattern nothing would be left of the subscription."""
 
 
 class SubscriptionRetired(InfrastructureError):
@@ -85,7 +94,12 @@ async def retire(
     Again, for what a relay that knew it still has written down meanwhile.
     """
     found = await subscription(desk, name)
-    newly = await _change(desk, RETIRE_UNCARRIED, name, desk.now)
+
+    async def work() -> bool:
+        await desk.fetch(HOLD_SUBSCRIPTION, name)
+        return await _change(desk, RETIRE_UNCARRIED, name, desk.now)
+
+    newly = await desk.in_turn(work)
     if not newly and (found.carried_by or found.retired_at is None):
         found = await subscription(desk, name)
         raise StillCarried(
@@ -93,9 +107,62 @@ async def retire(
             "deploy the code without that handler first, or hold it with `outbox pause`"
         )
     arguments = await Selection(handler=name).arguments(desk)
-    rows = await desk.fetch(CHOOSE_DELIVERIES, *arguments, ["waiting", "dead", "leased"], True)  # noqa: FBT003
+    rows = await desk.fetch(CHOOSE_DELIVERIES, *arguments, _OPEN, True)  # noqa: FBT003
     ended = await skip(desk, [Chosen(*row) for row in rows], begin(len(rows)))
     return Retired(newly, ended.changed)
+
+
+async def retire_pattern(
+    desk: Desk,
+    name: str,
+    pattern: str,
+    begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
+) -> Retired:
+    """End one pattern of a subscription, and with it what is open by that pattern alone: all of it or nothing."""
+
+    async def work() -> Retired:
+        await desk.fetch(HOLD_SUBSCRIPTION, name)
+        others = await _others(desk, name, pattern)
+        await desk.fetch(RETIRE_PATTERN, name, pattern)
+        types = type_pattern([_type_of(pattern)], but=map(_type_of, others))
+        which = (None, name, types, None, None, _OPEN, True)
+        chosen = [Chosen(*row) for row in await desk.fetch(CHOOSE_DELIVERIES, *which)]
+        return Retired(newly=True, skipped=(await skip_together(desk, chosen, begin(len(chosen)))).changed)
+
+    ended = await desk.in_turn(work)
+    await desk.wake_relays()
+    return ended
+
+
+async def _others(desk: Desk, name: str, pattern: str) -> list[str]:
+    """Return what is left of a subscription without a pattern, or raise why that pattern cannot be ended."""
+    found = await subscription(desk, name)
+    if found.retired_at is not None:
+        raise SubscriptionRetired(f"{name!r} is retired and due for nothing: no pattern is left to end")
+    if pattern not in found.patterns:
+        known = ", ".join(map(repr, found.patterns))
+        raise NothingFound(f"{name!r} has no pattern {pattern!r}: there is {known}")
+    await _require_uncarried(desk, name, pattern)
+    if found.patterns == [pattern]:
+        raise LastPattern(
+            f"{pattern!r} is the last pattern of {name!r}: retire the whole with `outbox retire {name}`"
+        )
+    return [each for each in found.patterns if each != pattern]
+
+
+async def _require_uncarried(desk: Desk, name: str, pattern: str) -> None:
+    live = [each for each in await relays(desk) if each.live and each.carries(name, pattern)]
+    if live:
+        where = "; ".join(f"{each.host}, process {each.process_id}" for each in live)
+        raise StillCarried(
+            f"{pattern!r} of {name!r} is carried by a live relay ({where}), which would bring it back: "
+            "deploy the code without it first, and wait until the last relay with it has ended"
+        )
+
+
+def _type_of(pattern: str) -> str:
+    """What a delivery can be told by: a handler runs what has its type, through whichever queue that came."""
+    return pattern.rpartition("/")[2]
 
 
 async def _change(desk: Desk, statement: str, *arguments: object) -> bool:

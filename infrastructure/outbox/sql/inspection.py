@@ -5,6 +5,7 @@ from __future__ import annotations
 # Who relays. 1 now.
 RELAYS = """
 SELECT id, epoch, host, process_id, started_at, renewed_at, expires_at, code_version, abilities::text, pauses::text,
+       takes_events, patterns::text,
        expires_at > coalesce($1::timestamptz, clock_timestamp()) AS live,
        extract(epoch FROM expires_at - coalesce($1::timestamptz, clock_timestamp()))::float8 AS lease_seconds_left
 FROM {outbox_relays} ORDER BY started_at, id

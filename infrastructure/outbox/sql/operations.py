@@ -182,6 +182,16 @@ UPDATE {outbox_subscriptions} SET paused_at = NULL, revision = revision + 1
 WHERE name = $1 AND paused_at IS NOT NULL RETURNING name
 """
 
+# Hold a subscription against relays that start: they say what they carry once they are seen to live. 1 name.
+HOLD_SUBSCRIPTION = """
+SELECT FROM {outbox_subscriptions} WHERE name = $1 FOR UPDATE
+"""
+
+# Make a subscription due by one of its patterns no more. 1 name, 2 pattern.
+RETIRE_PATTERN = """
+UPDATE {outbox_subscriptions} SET patterns = array_remove(patterns, $2), revision = revision + 1 WHERE name = $1
+"""
+
 # Make a subscription due for nothing more, unless a live relay carries it. 1 name, 2 now.
 RETIRE_UNCARRIED = """
 UPDATE {outbox_subscriptions} AS subscription

@@ -103,15 +103,24 @@ class Outbox:
         )
 
     async def relay(
-        self, abilities: dict[str, dict[str, int]] | None = None, *, live: bool = True
+        self,
+        abilities: dict[str, dict[str, int]] | None = None,
+        *,
+        live: bool = True,
+        patterns: dict[str, list[str]] | None = None,
+        takes_events: bool = True,
     ) -> tuple[UUID, int]:
+        """A relay's lease; without `patterns` it is one of older code."""
         lease = (uuid4(), 1)
         await self.execute(
             """
-            INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities)
-            VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second', 7, 'host-1', 'v1', $4::text::jsonb)
+            INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities, patterns,
+              takes_events)
+            VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second', 7, 'host-1', 'v1', $4::text::jsonb,
+              $5::text::jsonb, $6)
             """,
             *(*lease, 60 if live else -60, json.dumps(abilities or {})),
+            *(json.dumps(patterns) if patterns is not None else None, takes_events),
         )
         return lease
 

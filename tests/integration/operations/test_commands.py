@@ -192,6 +192,39 @@ def test_no_event_is_no_error_and_not_nothing(run: Any) -> None:
     assert run("events", "--json") == (0, "[]\n", "")
 
 
+def test_where_only_consumers_live_and_events_are_pending_a_relay_is_asked_for(
+    run: Any, by_hand: Any
+) -> None:
+    """O1, T3."""
+    by_hand(lambda outbox: outbox.relay(takes_events=False))
+    assert run("status")[1].startswith("# relays\n")
+    assert "\tno\t" in run("status")[1]
+    by_hand(lambda outbox: outbox.event(status="pending"))
+    assert run("status")[1].startswith("no relay that lives takes events: start `outbox relay`\n")
+    by_hand(lambda outbox: outbox.relay())
+    assert run("status")[1].startswith("# relays\n")
+    assert [each["takes_events"] for each in json.loads(run("status", "--json")[1])["relays"]] == [
+        False,
+        True,
+    ]
+
+
+def test_before_its_last_migration_a_command_asks_for_it(
+    run: Any, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 7: new code says that it needs what is new."""
+    monkeypatch.setenv("DATABASE_URL", empty_postgres_url)
+    monkeypatch.setenv("OUTBOX_CONTEXTS", "contexts.accounts")
+    assert run("migrate")[0] == 0
+    assert run("migrate", "--down", "outbox@outbox_0005", "--yes")[0] == 0
+    code, out, err = run("status")
+    assert (code, out) == (1, "")
+    assert '(column "takes_events" does not exist): run the migration that adds it' in err
+    code, out, _ = run("doctor")
+    assert code == 1
+    assert "migrations\tfail\tnot run yet: outbox_0006" in out
+
+
 def test_a_relay_whose_lease_ran_out_does_not_hide_that_none_lives(run: Any, by_hand: Any) -> None:
     by_hand(lambda outbox: outbox.relay(live=False))
     assert run("status")[1].startswith("no relay lives: start `outbox relay`\n# relays\n")
@@ -293,6 +326,11 @@ def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch:
     [
         (["retire", HANDLER], f"retire {HANDLER}, and skip what waits for it?", f"{HANDLER} is retired, 0"),
         (
+            ["retire", HANDLER, "--pattern", "old/bank.paid"],
+            f"retire old/bank.paid of {HANDLER}, and skip what waits for it?",
+            f"old/bank.paid of {HANDLER} is retired, 0 deliveries skipped",
+        ),
+        (
             ["purge", "--older-than", "4"],
             "purge what was delivered more than 4 days ago?",
             "1 event delivered",
@@ -303,7 +341,7 @@ def test_what_cannot_be_undone_is_asked_about_on_a_terminal(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str, done: str
 ) -> None:
     """O1: as `skip` asks about many."""
-    by_hand(lambda outbox: outbox.subscription())
+    by_hand(lambda outbox: outbox.subscription(patterns=("bank.paid", "bank.noted", "old/bank.paid")))
     by_hand(lambda outbox: outbox.event(days_old=5))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     asked: list[str] = []
@@ -316,8 +354,35 @@ def test_what_cannot_be_undone_is_asked_about_on_a_terminal(
     assert run(*words) == (1, "", "nothing was changed\n")
     assert asked == [question]
     assert run(*words, "--yes")[1].startswith(done)
-    assert run(*words, "--json")[0] == 0
+    # A pattern that is ended is not there to be ended again.
+    assert run(*words, "--json")[0] == ("--pattern" in words)
     assert asked == [question]
+
+
+def test_a_single_pattern_is_retired(run: Any, by_hand: Any) -> None:
+    """R2, O1."""
+    by_hand(lambda outbox: outbox.subscription(patterns=("bank.*", "bank.noted", "bank.sent")))
+    by_hand(lambda outbox: outbox.relay({HANDLER: {"bank.noted": 1}}, patterns={HANDLER: ["bank.noted"]}))
+
+    async def waiting(outbox: Outbox) -> None:
+        await outbox.delivery(await outbox.event(status="open"), "waiting")
+
+    by_hand(waiting)
+    assert "# due, though no live relay of that name carries it\n" in run("status")[1]
+    assert f"{HANDLER}\tbank.*\n{HANDLER}\tbank.sent\n" in run("status")[1]
+    words = ("retire", HANDLER, "--pattern")
+    assert run(*words, "bank.*") == (0, f"bank.* of {HANDLER} is retired, 1 delivery skipped\n", "")
+    assert json.loads(run(*words, "bank.sent", "--json")[1]) == {
+        "name": HANDLER,
+        "pattern": "bank.sent",
+        "changed": True,
+        "skipped": 0,
+    }
+    assert run(*words, "bank.sent")[2] == (
+        f"error: '{HANDLER}' has no pattern 'bank.sent': there is 'bank.noted'\n"
+    )
+    assert "deploy the code without it first" in run(*words, "bank.noted")[2]
+    assert "no live relay of that name" not in run("status")[1]
 
 
 def test_a_question_is_asked_where_ctrl_c_is_heard(

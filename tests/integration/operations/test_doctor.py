@@ -65,6 +65,24 @@ async def test_without_a_relay_a_backlog_is_a_failure_and_an_empty_outbox_a_warn
     assert found.remedy == "start `outbox relay`"
 
 
+@pytest.mark.parametrize("status", ["pending", "leased"])
+async def test_where_only_consumers_live_nobody_claims_events_and_that_is_a_failure(
+    outbox: Any, status: str
+) -> None:
+    """O1, T3: consumers run what their queues bring; the front's relay is gone."""
+    await outbox.relay({HANDLER: {"bank.paid": 1}}, takes_events=False)
+    await outbox.relay(live=False)
+    assert (await work(outbox))["relays"].state == "ok"
+    await outbox.event(status=status)
+    found = (await work(outbox))["relays"]
+    assert (found.state, found.remedy) == ("fail", "start `outbox relay`")
+    assert found.detail == (
+        "1 live, but none takes events (consumers run what their queues bring, and no more), and 1 event is unclaimed"
+    )
+    await outbox.relay()
+    assert (await work(outbox))["relays"].state == "ok"
+
+
 async def test_an_old_event_is_named_with_the_command_that_tells_why(outbox: Any) -> None:
     await outbox.relay()
     event = await outbox.event(status="pending", days_old=1)
@@ -94,6 +112,15 @@ async def test_deliveries_that_nobody_can_run_fail_with_both_remedies(outbox: An
     assert found.remedy == "deploy the code that can, or end the handler with `outbox retire bank.Letters`"
     await outbox.execute("UPDATE outbox_subscriptions SET retired_at = now()")
     assert (await work(outbox))["abilities"].remedy == "`outbox retire bank.Letters` again ends them"
+
+
+async def test_for_a_newer_version_the_remedy_is_the_code_alone(outbox: Any) -> None:
+    """R9: its handler lives, and is not to be ended."""
+    await outbox.relay({HANDLER: {"bank.paid": 1}}, patterns={HANDLER: ["bank.paid"]})
+    await outbox.subscription(patterns=("bank.paid", "old/bank.paid"))
+    await outbox.delivery(await outbox.event(status="open", version=2), "waiting")
+    found = (await work(outbox))["abilities"]
+    assert (found.state, found.remedy) == ("fail", "deploy the code that can")
 
 
 async def test_deliveries_that_wait_while_no_relay_runs_wait_for_one(outbox: Any) -> None:

@@ -53,6 +53,22 @@ async def test_subscriptions_tell_their_live_relays_and_deliveries(outbox: Any) 
     assert (stranger["name"], stranger["kind"], stranger["waiting"]) == ("bank.Stranger", None, 1)
 
 
+async def test_a_pattern_that_live_relays_of_its_name_carry_no_more_is_named(outbox: Any) -> None:
+    """R2: and of a name that none carries, or that is retired, the name is enough."""
+    await outbox.relay({"bank.A": {"bank.paid": 1}}, patterns={"bank.A": ["new/bank.paid"]})
+    await outbox.relay({"bank.B": {"bank.paid": 1}, "bank.D": {"bank.paid": 1}})
+    for name in ("bank.A", "bank.B", "bank.C", "bank.D"):
+        await outbox.subscription(name, ("bank.noted", "bank.paid", "new/bank.paid"))
+    await outbox.execute("UPDATE outbox_subscriptions SET retired_at = now() WHERE name = 'bank.D'")
+    found = {each["name"]: each["carried_no_more"] for each in (await overview(outbox.desk)).subscriptions}
+    assert found == {
+        "bank.A": ["bank.noted", "bank.paid"],
+        "bank.B": ["bank.noted"],
+        "bank.C": [],
+        "bank.D": [],
+    }
+
+
 async def test_what_no_live_relay_can_run_is_named_with_the_reason(outbox: Any) -> None:
     await outbox.relay({"bank.A": {"bank.paid": 1, "bank.unknown": 0}, "bank.All": {"bank.*": 1}})
     await outbox.relay({"bank.B": {"bank.paid": 1}}, live=False)

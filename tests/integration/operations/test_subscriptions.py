@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from infrastructure.operations.selection import NothingFound
 from infrastructure.operations.subscriptions import (
+    LastPattern,
     Retired,
     StillCarried,
     SubscriptionRetired,
     pause,
     resume,
     retire,
+    retire_pattern,
 )
+from infrastructure.outbox.sql import in_schema
+from infrastructure.outbox.sql.operations import HOLD_SUBSCRIPTION, RETIRE_PATTERN
+from infrastructure.outbox.sql.subscriptions import SUBSCRIBE
+from tests.waiting import until
 
 HANDLER = "bank.Letters"
 
@@ -72,3 +82,152 @@ async def test_what_is_retired_cannot_be_paused(outbox: Any) -> None:
     await retire(outbox.desk, HANDLER)
     with pytest.raises(SubscriptionRetired, match="nothing to pause"):
         await pause(outbox.desk, HANDLER)
+
+
+# --- a single pattern -----------------------------------------------------------------------------------
+
+
+async def patterns_of(outbox: Any) -> list[str]:
+    return list(await outbox.value("SELECT patterns FROM outbox_subscriptions"))
+
+
+async def test_ending_a_pattern_ends_what_is_open_by_it_alone(outbox: Any) -> None:
+    """R2: what another pattern has selected as well, and what another handler has, stays due."""
+    await outbox.subscription(patterns=("bank.*", "bank.paid", "shop.opened"))
+    paid, noted = [await outbox.event(status="open", event_type=f"bank.{each}") for each in ("paid", "noted")]
+    dead, opened = (
+        await outbox.event(status="dead"),
+        await outbox.event(status="open", event_type="shop.opened"),
+    )
+    await outbox.execute("UPDATE outbox_events SET event_type = 'bank.sent' WHERE event_id = $1", dead)
+    for event in (paid, noted, opened):
+        await outbox.delivery(event, "waiting")
+    await outbox.delivery(dead)
+    await outbox.delivery(noted, "waiting", handler="bank.Other")
+    assert await retire_pattern(outbox.desk, HANDLER, "bank.*") == Retired(newly=True, skipped=2)
+    assert [await outbox.status(each) for each in (paid, noted, dead, opened)] == [
+        *("open waiting", "open skipped waiting", "delivered skipped", "open waiting"),
+    ]
+    assert await patterns_of(outbox) == ["bank.paid", "shop.opened"]
+    assert await outbox.value("SELECT revision FROM outbox_subscriptions") == 2
+
+
+async def test_what_a_live_relay_is_publishing_by_the_pattern_is_left_to_it(outbox: Any) -> None:
+    """R3: a live relay's work is its own."""
+    await outbox.subscription(patterns=("bank.*", "bank.paid"))
+    lease = await outbox.relay({HANDLER: {"bank.paid": 1}}, patterns={HANDLER: ["bank.paid"]})
+    event = await outbox.event(status="open", event_type="bank.noted")
+    await outbox.delivery(event, "leased", lease=lease)
+    assert await retire_pattern(outbox.desk, HANDLER, "bank.*") == Retired(newly=True, skipped=0)
+    assert await outbox.status(event) == "open leased"
+
+
+@pytest.mark.parametrize(
+    ("abilities", "patterns", "pattern"),
+    [
+        ({"bank.*": 1}, ["bank.*"], "bank.*"),
+        ({"bank.paid": 1}, ["old/bank.paid"], "old/bank.paid"),
+        ({"bank.*": 1}, None, "bank.*"),
+        ({"bank.paid": 1}, None, "old/bank.paid"),
+    ],
+)
+async def test_a_pattern_that_a_live_relay_carries_is_not_ended(
+    outbox: Any, abilities: dict[str, int], patterns: list[str] | None, pattern: str
+) -> None:
+    """R2: older code does not say by which queue a handler hears of an event, so all of them count."""
+    told = None if patterns is None else {HANDLER: patterns}
+    await outbox.subscription(patterns=(pattern, "shop.opened"))
+    await outbox.relay({HANDLER: abilities}, patterns=told)
+    with pytest.raises(StillCarried, match=r"is carried by a live relay \(host-1, process 7\), which would"):
+        await retire_pattern(outbox.desk, HANDLER, pattern)
+    assert await patterns_of(outbox) == [pattern, "shop.opened"]
+
+
+@pytest.mark.parametrize("new", ["bank.paid", "new/bank.paid"])
+async def test_a_handler_that_moved_to_another_queue_keeps_what_came_through_the_old_one(
+    outbox: Any, new: str
+) -> None:
+    """R2, T3: whoever carries it runs what waits, wherever that came from."""
+    await outbox.subscription(patterns=(new, "old/bank.paid"))
+    await outbox.relay({HANDLER: {"bank.paid": 1}}, patterns={HANDLER: [new]})
+    event = await outbox.event(status="open")
+    await outbox.delivery(event, "waiting")
+    assert await retire_pattern(outbox.desk, HANDLER, "old/bank.paid") == Retired(newly=True, skipped=0)
+    assert await outbox.status(event) == "open waiting"
+    assert await patterns_of(outbox) == [new]
+
+
+async def test_a_dead_relay_keeps_no_pattern(outbox: Any) -> None:
+    await outbox.subscription(patterns=("bank.paid", "shop.opened"))
+    await outbox.relay({HANDLER: {"bank.paid": 1}}, patterns={HANDLER: ["bank.paid"]}, live=False)
+    assert (await retire_pattern(outbox.desk, HANDLER, "bank.paid")).newly
+
+
+async def test_the_last_pattern_is_ended_with_the_whole(outbox: Any) -> None:
+    await outbox.subscription()
+    with pytest.raises(LastPattern, match=r"retire the whole with `outbox retire bank\.Letters`"):
+        await retire_pattern(outbox.desk, HANDLER, "bank.paid")
+    assert await patterns_of(outbox) == ["bank.paid"]
+
+
+async def test_a_pattern_that_is_not_there_is_answered_with_those_that_are(outbox: Any) -> None:
+    await outbox.subscription(patterns=("bank.*", "bank.paid"))
+    with pytest.raises(NothingFound, match=r"has no pattern 'bank': there is 'bank\.\*', 'bank\.paid'"):
+        await retire_pattern(outbox.desk, HANDLER, "bank")
+    with pytest.raises(NothingFound, match=r"no subscription 'bank\.Leters': there are bank\.Letters"):
+        await retire_pattern(outbox.desk, "bank.Leters", "bank.*")
+    await retire(outbox.desk, HANDLER)
+    with pytest.raises(SubscriptionRetired, match="no pattern is left to end"):
+        await retire_pattern(outbox.desk, HANDLER, "bank.*")
+
+
+async def test_a_pattern_and_what_it_left_open_end_together_or_not_at_all(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: one transaction."""
+    await outbox.subscription(patterns=("bank.paid", "shop.opened"))
+    event = await outbox.event(status="open")
+    await outbox.delivery(event, "waiting")
+
+    async def fail(*_: Any) -> None:
+        raise OSError("the connection broke")
+
+    monkeypatch.setattr("infrastructure.operations.subscriptions.skip_together", fail)
+    with pytest.raises(OSError, match="broke"):
+        await retire_pattern(outbox.desk, HANDLER, "bank.paid")
+    assert await patterns_of(outbox) == ["bank.paid", "shop.opened"]
+
+
+async def test_a_relay_that_starts_while_a_pattern_is_ended_brings_it_back(outbox: Any) -> None:
+    """R2: it lives before it subscribes, and waits for whoever has the subscription."""
+    await outbox.subscription(patterns=("bank.paid", "shop.opened"))
+    async with other_relay(outbox) as starting:
+        async with outbox.desk.connection.transaction():
+            await outbox.desk.fetch(HOLD_SUBSCRIPTION, HANDLER)
+            subscribing = asyncio.create_task(starting())
+            await until(lambda: waits(outbox))
+            await outbox.desk.fetch(RETIRE_PATTERN, HANDLER, "bank.paid")
+        await subscribing
+    assert await patterns_of(outbox) == ["bank.paid", "shop.opened"]
+
+
+@asynccontextmanager
+async def other_relay(outbox: Any) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Any]]]:
+    """What a relay says of itself once its lease is there."""
+    connection = await asyncpg.connect(outbox.url)
+    row = [HANDLER], ["handler"], ['["bank.paid"]'], [True], None
+    try:
+        yield lambda: connection.fetch(in_schema(SUBSCRIBE, None), *row)
+    finally:
+        await connection.close()
+
+
+async def waits(outbox: Any) -> bool:
+    # Within a transaction the server answers what it has answered before.
+    await outbox.execute("SELECT pg_stat_clear_snapshot()")
+    return bool(
+        await outbox.value(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%AS present%' "
+            "AND datname = current_database()"
+        )
+    )
