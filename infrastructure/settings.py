@@ -52,6 +52,11 @@ def _exchange(_: object, __: Attribute[str], exchange: str) -> None:
             f"is {exchange!r}, which names no exchange here: write letters, digits, dots, dashes and underscores, "
             f"at most {_EXCHANGE_LENGTH_MAX}",
         )
+    if exchange.startswith("amq."):
+        raise BadSetting(
+            "RABBITMQ_EXCHANGE",
+            f"is {exchange!r}, and the broker keeps names that begin with amq. for itself: write another one",
+        )
 
 
 def _packages(_: object, __: Attribute[tuple[str, ...] | None], contexts: tuple[str, ...] | None) -> None:

@@ -11,9 +11,11 @@ from infrastructure.discovery import context_folder, context_packages
 from infrastructure.errors import BadContext
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import ModuleType
 
     from infrastructure.settings import Settings
+    from kernel.handlers import HandlerRegistration
 
 T = TypeVar("T")
 
@@ -28,6 +30,20 @@ def discover_topology(settings: Settings) -> Topology:
             publishers += _declared(package, room, "PUBLISHERS", Publisher)
             queues += _declared(package, room, "QUEUES", Queue)
     return Topology.of(publishers, queues, exchange=settings.rabbitmq_exchange)
+
+
+def undeclared_queues(settings: Settings, handlers: Iterable[HandlerRegistration]) -> list[str]:
+    """Say, handler by handler, whose queue no context declares; that is no error, since it may be another owner's."""
+    reading = [(each.name, each.queue) for each in handlers if each.queue is not None]
+    if not reading:
+        return []
+    topology = discover_topology(settings)
+    return [
+        f"handler {name!r} is for queue {queue!r}, which no context's topology declares: correct the name or declare "
+        "the queue, unless another application makes it"
+        for name, queue in reading
+        if topology.queue(queue) is None
+    ]
 
 
 def _room(package: str) -> ModuleType | None:

@@ -29,6 +29,10 @@ class TopologyInvalid(InfrastructureError):
     """A context declares a topology that cannot be."""
 
 
+# What a broker keeps for itself.
+RESERVED = "amq."
+
+
 def _named(kind: str) -> Any:
     def check(_: object, __: attrs.Attribute[str], name: str | None) -> None:
         if name is None:
@@ -37,6 +41,10 @@ def _named(kind: str) -> Any:
             raise TopologyInvalid(
                 f"{kind} {name!r} cannot be named so: take letters, digits, dots, dashes and underscores, "
                 f"{NAME_BYTES_MAX} at the most"
+            )
+        if name.startswith(RESERVED) and kind != "publisher":
+            raise TopologyInvalid(
+                f"{kind} {name!r} cannot be named so: the broker keeps names that begin with {RESERVED} for itself"
             )
 
     return check
@@ -109,7 +117,20 @@ class Topology:
             names_ = [each.name for each in every]
             if twice := next((name for name in names_ if names_.count(name) > 1), None):
                 raise TopologyInvalid(f"{kind} {twice!r} is declared twice: give one of them another name")
+        found._check_dead_letters(exchange)
         return found
+
+    def _check_dead_letters(self, exchange: str) -> None:
+        """Refuse to mix what is published with what nobody could store."""
+        if self.dead_letter_exchange in (exchange, *self.exchanges):
+            raise TopologyInvalid(
+                f"exchange {self.dead_letter_exchange!r} is that of the dead letters: name another one in "
+                "RABBITMQ_EXCHANGE, or in the publisher or queue that names it"
+            )
+        if self.queue(self.dead_letter_queue) is not None:
+            raise TopologyInvalid(
+                f"queue {self.dead_letter_queue!r} is that of the dead letters: give the declared one another name"
+            )
 
     @property
     def exchanges(self) -> tuple[str, ...]:

@@ -9,29 +9,39 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.brokers.discovery import discover_topology
+from infrastructure.brokers.discovery import discover_topology, undeclared_queues
 from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from infrastructure.cli.output import json_option
 from infrastructure.cli.relay import relay_engine
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
 from infrastructure.container import build_container
 from infrastructure.discovery import context_packages
+from infrastructure.errors import InfrastructureError
 from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.relay.roster import check_buildable
+from infrastructure.relay.roster import check_buildable, check_names, claim_of
 from infrastructure.relay.serving import CancelledByOthers
 from infrastructure.settings import Settings
 from infrastructure.telemetry import set_up_logs
 from kernel import check_upcasters, discover_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lagom import Container
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from infrastructure.brokers import Topology
     from infrastructure.brokers.rabbitmq import Address
     from infrastructure.consumer.consumer import Consumer
+    from kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.start")
 
 PREFETCH_MAX = 65_535
+
+
+class QueueUnhandled(InfrastructureError):
+    """What arrives in a queue would be taken from it, and nobody would handle it."""
 
 
 @click.command("consume")
@@ -45,8 +55,15 @@ PREFETCH_MAX = 65_535
     show_default=True,
     help="How many messages of a queue may be here, in memory, and not yet stored.",
 )
+@click.option(
+    "--store-unhandled",
+    is_flag=True,
+    help="Also take from queues that no handler is for: what arrives there is stored as delivered, and nothing more.",
+)
 @json_option
-def command(*, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, as_json: bool) -> None:
+def command(
+    *, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, store_unhandled: bool, as_json: bool
+) -> None:
     """Store what arrives in these queues of RABBITMQ_URL in the outbox of DATABASE_URL, and run their handlers.
 
     Handlers with queue=QUEUE run here, and no others: `outbox relay` is for those. Start as many as you like; a
@@ -61,6 +78,7 @@ def command(*, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, a
         wait,
         once,
         prefetch,
+        store_unhandled,
     )
     set_up_logs(as_json=as_json or None)
     run_loop(task.run())
@@ -77,6 +95,7 @@ class Consuming:
     wait: bool
     once: bool
     prefetch: int
+    store_unhandled: bool = False
 
     async def run(self) -> None:
         """Consume until told to stop, or once."""
@@ -113,18 +132,43 @@ class Consuming:
 
         settings, queues = self.settings, self.queues
         container = build_container(settings, engine)
-        handlers = [each for each in discover_handlers(context_packages(settings)) if each.queue in queues]
-        check_upcasters()
-        await check_buildable(handlers, container)
         topology, schema = discover_topology(settings), settings.outbox_schema
+        await self._check_application(container, topology)
         await database_ready(engine, settings, wait=self.wait)
         relay = OutboxRelay(engine, container, schema=schema, queues=queues, settings=self.relay_settings)
         consumer = Consumer(
             self.address, topology, queues, engine, schema=schema, relay=relay, prefetch=self.prefetch
         )
-        for queue in sorted({*queues} - {each.queue for each in handlers}):
-            _log.warning("no handler is for queue %r: what arrives there is stored, and nothing more", queue)
         return relay, consumer
+
+    async def _check_application(self, container: Container, topology: Topology) -> None:
+        """Find what is wrong with the application, which needs no database."""
+        found = discover_handlers(context_packages(self.settings))
+        ours = [each for each in found if each.queue in self.queues]
+        check_upcasters()
+        check_names([*map(claim_of, ours), *(("publisher", each.name, None) for each in topology.publishers)])
+        await check_buildable(ours, container)
+        topology.reading(self.queues)  # which the dead letters' is not for
+        self._check_handled(found)
+        for sentence in undeclared_queues(self.settings, found):
+            _log.warning("%s", sentence)
+
+    def _check_handled(self, found: Sequence[HandlerRegistration]) -> None:
+        """Refuse a queue that no handler is for, unless that is meant: whatever arrives would count as delivered."""
+        handled = sorted({each.queue for each in found if each.queue is not None})
+        lacking = [each for each in self.queues if each not in handled]
+        if self.store_unhandled:
+            for queue in lacking:
+                _log.warning(
+                    "no handler is for queue %r: what arrives there is stored, and nothing more", queue
+                )
+        elif lacking:
+            packages = ", ".join(context_packages(self.settings)) or "none"
+            raise QueueUnhandled(
+                f"no handler is for queue {lacking[0]!r} (contexts: {packages}; queues with handlers: "
+                f"{', '.join(handled) or 'none'}): correct the name, name the contexts that have one in "
+                "OUTBOX_CONTEXTS, or say --store-unhandled to store what arrives, and nothing more"
+            )
 
     def _about(self) -> dict[str, object]:
         return {"queues": ", ".join(self.queues), "broker": str(self.address)}

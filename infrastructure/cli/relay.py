@@ -11,6 +11,7 @@ import attrs
 import click
 
 from infrastructure.brokers.carrying import publishers_of
+from infrastructure.brokers.discovery import undeclared_queues
 from infrastructure.cli.output import json_option, print_json, print_rows
 from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
 from infrastructure.container import build_container
@@ -140,6 +141,8 @@ async def prepared(settings: Settings, engine: AsyncEngine) -> Container:
     handlers = discover_handlers(context_packages(settings))
     check_upcasters()
     await check_buildable((each for each in handlers if each.queue is None), container)
+    for sentence in undeclared_queues(settings, handlers):
+        _log.warning("%s", sentence)
     return container
 
 

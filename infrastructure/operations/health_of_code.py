@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from infrastructure.brokers.discovery import undeclared_queues
 from infrastructure.container import build_container
 from infrastructure.discovery import context_packages
-from infrastructure.operations.verdicts import Check, fail, ok, warn
+from infrastructure.errors import InfrastructureError
+from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from infrastructure.relay.roster import check_buildable
 from kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
+from kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from infrastructure.relay import RelaySettings
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 
 async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
     """Check handlers and upcasters as a relay does before it starts."""
-    return [await _handlers(settings), _upcasters(), _code_version(relay_settings)]
+    handlers = await _handlers(settings)
+    queues = [] if handlers.state == "fail" else _queues(settings)
+    return [handlers, *queues, _upcasters(), _code_version(relay_settings)]
 
 
 async def _handlers(settings: Settings) -> Check:
@@ -40,6 +45,15 @@ async def _handlers(settings: Settings) -> Check:
             "name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the application's folder",
         )
     return ok("handlers", f"{len(found)} can be made: {', '.join(each.name for each in found)}")
+
+
+def _queues(settings: Settings) -> list[Check]:
+    """Look for the queues of handlers among those that the contexts declare."""
+    try:
+        undeclared = undeclared_queues(settings, registered_handlers())
+    except InfrastructureError as error:
+        return [fail("queues", *halves(error))]
+    return [warn("queues", *sentence.split(": ", 1)) for sentence in undeclared]
 
 
 def _upcasters() -> Check:

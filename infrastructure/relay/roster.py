@@ -31,6 +31,10 @@ class HandlerNotBuilt(InfrastructureError):
     """The container cannot make a handler."""
 
 
+class NamesCollide(InfrastructureError):
+    """Two would have one subscription, and each other's deliveries and receipts."""
+
+
 @attrs.frozen(eq=False)
 class Carried:
     """A handler that this process can run."""
@@ -136,6 +140,28 @@ def _caller(
     return call
 
 
+Claim = tuple[str, str, str | None]
+
+
+def claim_of(each: CarriedAny | HandlerRegistration) -> Claim:
+    """Return its kind, its name, and the name it had."""
+    return getattr(each, "kind", Carried.kind), each.name, each.renamed_from
+
+
+def check_names(claims: Iterable[Claim]) -> None:
+    """Raise NamesCollide if a name, former ones included, is claimed twice; for start-up (R14)."""
+    claimed: dict[str, Claim] = {}
+    for each in claims:
+        kind, own, former = each
+        for name in (own, former):
+            other = each if name is None else claimed.setdefault(name, each)
+            if other is not each:
+                raise NamesCollide(
+                    f"{other[0]} {other[1]!r} and {kind} {own!r} both claim the name {name!r}, by which the outbox "
+                    "knows who has handled what: give one of them another name"
+                )
+
+
 async def check_buildable(registrations: Iterable[HandlerRegistration], container: Container) -> None:
     """Raise HandlerNotBuilt unless the container can make every handler; for start-up (R14)."""
     for registration in registrations:
@@ -206,6 +232,7 @@ class Roster:
     """What this process carries, held against the subscriptions; it changes only when they do."""
 
     def __init__(self, carried: Sequence[CarriedAny]) -> None:
+        check_names(map(claim_of, carried))
         self.carried = {each.name: each for each in carried}
         self.has_handlers = any(isinstance(each, Carried) for each in carried)
         """Whether it carries any, and not publishers alone."""

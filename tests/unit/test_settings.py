@@ -49,6 +49,15 @@ def test_a_context_that_is_no_package_is_refused_by_name() -> None:
         Settings.from_environment({"OUTBOX_CONTEXTS": "contexts.messaging,contexts/accounts"})
 
 
+def test_an_exchange_of_the_brokers_own_is_refused_by_name() -> None:
+    """T2."""
+    with pytest.raises(
+        BadSetting, match=r"^RABBITMQ_EXCHANGE is 'amq\.topic', and the broker keeps names"
+    ) as refused:
+        Settings.from_environment({"RABBITMQ_EXCHANGE": "amq.topic"})
+    assert refused.value.name == "RABBITMQ_EXCHANGE"
+
+
 def test_a_missing_url_is_asked_for_with_its_form() -> None:
     with pytest.raises(
         BadSetting, match="DATABASE_URL is not set: write postgresql://user:password@host:5432/"

@@ -10,7 +10,8 @@ import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
-import contexts.accounts.handlers  # noqa: F401 - registers them
+import contexts.accounts.handlers
+import contexts.messaging.topology  # noqa: F401 - the former registers handlers, this is changed below
 from infrastructure.operations.desk import SESSION, Desk
 from infrastructure.operations.health import examine
 from infrastructure.operations.health_of_tables import examine_tables
@@ -22,6 +23,7 @@ from infrastructure.relay import RelaySettings
 from infrastructure.settings import Settings
 from kernel import DomainEvent, catalogue, event
 from kernel.catalogue import isolated_definitions
+from tests.relaying import Recorder, handler
 
 HANDLER = "bank.Letters"
 
@@ -300,6 +302,31 @@ async def test_without_handlers_it_says_where_they_are_looked_for(
     monkeypatch.setattr(catalogue.definitions, "handlers", {})
     found = (await examined(outbox.url, contexts=("quiet",)))["handlers"]
     assert (found.state, found.detail) == ("warn", "no handler in quiet")
+
+
+async def test_a_handler_for_a_queue_that_nobody_declares_is_a_warning(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T3: the queue may be another application's."""
+    assert "queues" not in await examined(outbox.url)
+    elsewhere = handler("bank.Letters", Recorder(), queue="elsewhere")
+    known = catalogue.definitions.handlers
+    monkeypatch.setattr(catalogue.definitions, "handlers", {**known, elsewhere.name: elsewhere})
+    found = (await examined(outbox.url))["queues"]
+    assert (found.state, found.detail, found.remedy) == (
+        "warn",
+        "handler 'bank.Letters' is for queue 'elsewhere', which no context's topology declares",
+        "correct the name or declare the queue, unless another application makes it",
+    )
+
+
+async def test_a_topology_that_cannot_be_is_a_failure(outbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: neither a relay nor a consumer starts with it."""
+    elsewhere = handler("bank.Letters", Recorder(), queue="elsewhere")
+    monkeypatch.setattr(catalogue.definitions, "handlers", {elsewhere.name: elsewhere})
+    monkeypatch.setattr("contexts.messaging.topology.QUEUES", ["elsewhere"])
+    found = (await examined(outbox.url, contexts=("contexts.messaging",)))["queues"]
+    assert (found.state, found.remedy) == ("fail", "write QUEUES = (Queue(…),)")
 
 
 async def test_a_missing_upcaster_is_a_failure(outbox: Any) -> None:

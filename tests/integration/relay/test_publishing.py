@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import pytest
+
 from infrastructure.brokers import Message, Outage, Outcome
 from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from infrastructure.operations.desk import Desk
 from infrastructure.operations.overview import overview
 from infrastructure.operations.purging import purge
 from infrastructure.operations.subscriptions import retire
+from infrastructure.relay.roster import NamesCollide
 from tests.posting import BANK, TOPOLOGY, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import serving
@@ -73,6 +76,24 @@ async def test_what_is_due_for_a_publisher_that_nobody_carries_any_more_stays_un
     await stage.put("b")
     await stage.drain(own)
     assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+@pytest.mark.parametrize(
+    ("name", "former", "sentence"),
+    [
+        ("bank", None, "handler 'bank' and publisher 'bank' both claim the name 'bank', by which"),
+        ("own", "bank", "handler 'own' and publisher 'bank' both claim the name 'bank', by which"),
+    ],
+)
+async def test_a_handler_and_a_publisher_of_one_name_are_refused(
+    stage: Stage, name: str, former: str | None, sentence: str
+) -> None:
+    """R2, R14: they would share a subscription, and one of them never run."""
+    await stage.put("a")
+    own = handler(name, Recorder(), renamed_from=former)
+    with pytest.raises(NamesCollide, match=f"^{sentence}"):
+        await relay(stage, MemoryBroker().outlet(BANK, TOPOLOGY), own).run_until_idle()
+    assert await stage.events() == {"a": "pending"}
 
 
 async def test_what_was_taken_over_again_and_again_is_published_with_the_rest(stage: Stage) -> None:

@@ -64,6 +64,33 @@ def test_asked_for_by_name_an_optional_queue_is_optional_no_more() -> None:
             "queue 'q' is declared twice",
         ),
         (lambda: Topology.of([ORDERS, ORDERS], [], exchange="e"), "publisher 'shop' is declared twice"),
+        (
+            lambda: Publisher("a", "x", exchange="amq.topic"),
+            "exchange 'amq.topic' cannot be named so: the broker",
+        ),
+        (
+            lambda: Queue("q", "#", exchange="amq.topic"),
+            "exchange 'amq.topic' cannot be named so: the broker",
+        ),
+        (lambda: Queue("amq.gen", "#"), "queue 'amq.gen' cannot be named so: the broker keeps names"),
+        (
+            lambda: Topology.of([], [], exchange="messaging.dlx"),
+            "exchange 'messaging.dlx' is that of the dead letters: name another one in RABBITMQ_EXCHANGE, or",
+        ),
+        (
+            lambda: Topology.of([Publisher("a", "x", exchange="messaging.dlx")], [], exchange="e"),
+            "exchange 'messaging.dlx' is that of the dead letters",
+        ),
+        (
+            lambda: Topology.of(
+                [], [Queue("q", "#", exchange="graves")], exchange="e", dead_letter_exchange="graves"
+            ),
+            "exchange 'graves' is that of the dead letters",
+        ),
+        (
+            lambda: Topology.of([], [Queue("messaging.dlq", "#")], exchange="e"),
+            "queue 'messaging.dlq' is that of the dead letters: give the declared one another name",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make: object, sentence: str) -> None:

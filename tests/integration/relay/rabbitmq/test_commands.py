@@ -17,9 +17,11 @@ import pytest
 from aio_pika import DeliveryMode, Message, connect
 from aio_pika.abc import AbstractChannel
 
+from contexts.messaging.events import GroupMessageQueued
 from contexts.messaging.handlers import LogGroupMessage
 from infrastructure.cli import main
 from kernel import catalogue
+from kernel.handlers import HandlerRegistration, registered_handlers
 from tests import servers
 from tests.brokers import Broker
 from tests.integration.relay.rabbitmq.test_troubles import url_with
@@ -396,15 +398,58 @@ def test_once_it_handles_what_is_there_and_ends(typed: Typed, at_broker: Any, da
     assert ["JSON" in reason for reason in reasons] == [True, True]
 
 
-def test_a_queue_for_which_there_is_no_handler_is_stored_and_told(
+@pytest.mark.parametrize("queues", [["messaging_audit"], [QUEUE, "messaging_audit"]])
+def test_a_queue_that_no_handler_is_for_is_not_emptied(
+    typed: Typed, at_broker: Any, database: str, queues: list[str]
+) -> None:
+    """T3, R14: its messages would count as delivered, and nobody would have handled them."""
+    typed("topology", "--apply", "--with", "messaging_audit")
+    at_broker(sending(json.dumps(EVENT).encode(), to="messaging_audit"))
+    assert sentence(typed("consume", *queues, "--once")) == (
+        "no handler is for queue 'messaging_audit' (contexts: contexts.messaging; queues with handlers: "
+        f"{QUEUE}): correct the name, name the contexts that have one in OUTBOX_CONTEXTS, or say --store-unhandled to "
+        "store what arrives, and nothing more\n"
+    )
+    assert servers.run(rows(database, "SELECT status FROM outbox_events")) == []
+
+
+def test_told_to_store_what_no_handler_is_for_it_does_so_and_says_it(
     typed: Typed, at_broker: Any, database: str
 ) -> None:
     """T3."""
     typed("topology", "--apply", "--with", "messaging_audit")
     at_broker(sending(json.dumps(EVENT).encode(), to="messaging_audit"))
-    code, _, err = typed("consume", "messaging_audit", "--once")
+    code, _, err = typed("consume", "messaging_audit", "--once", "--store-unhandled")
     assert (code, len(logged(err, "no handler is for queue 'messaging_audit'"))) == (0, 1)
     assert servers.run(rows(database, "SELECT status FROM outbox_events")) == [("delivered",)]
+
+
+@pytest.mark.parametrize("words", [["consume", QUEUE, "--once"], ["relay", "--once"]])
+def test_a_handler_for_a_queue_that_nobody_declares_is_told_of_and_is_no_error(
+    typed: Typed, environment: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    """T3: the queue may be another application's."""
+    elsewhere = HandlerRegistration("shop.Count", LogGroupMessage, (GroupMessageQueued,), queue="elsewhere")
+    known = {each.name: each for each in registered_handlers() if each.queue == QUEUE}
+    environment.setattr(catalogue.definitions, "handlers", {**known, "shop.Count": elsewhere})
+    code, _, err = typed(*words)
+    [line] = logged(err, "which no context's topology declares")
+    assert code == 0
+    assert line["message"] == (
+        "handler 'shop.Count' is for queue 'elsewhere', which no context's topology declares: correct the name or "
+        "declare the queue, unless another application makes it"
+    )
+
+
+def test_a_handler_named_like_a_publisher_is_not_consumed_for(
+    typed: Typed, environment: pytest.MonkeyPatch
+) -> None:
+    """R2, R14: in one database they would have one subscription."""
+    taken = HandlerRegistration("messaging", LogGroupMessage, (GroupMessageQueued,), queue=QUEUE)
+    environment.setattr(catalogue.definitions, "handlers", {"messaging": taken})
+    assert sentence(typed("consume", QUEUE)).startswith(
+        "handler 'messaging' and publisher 'messaging' both claim the name 'messaging', by which "
+    )
 
 
 @pytest.mark.parametrize("victim", [None, "outbox-relay", "outbox-consumer"])
@@ -441,7 +486,7 @@ def test_the_dead_letters_are_not_consumed(typed: Typed) -> None:
 def test_a_queue_that_nobody_declares_is_named_with_the_remedy(typed: Typed, rabbitmq_broker: Broker) -> None:
     """T3: it may be a stranger's, so that it is looked for at the broker."""
     vhost = urlsplit(rabbitmq_broker.url).path[1:] or "/"
-    last = typed("consume", "group_message", "--once")[2].splitlines()[-1]
+    last = typed("consume", "group_message", "--once", "--store-unhandled")[2].splitlines()[-1]
     assert last.startswith(f"error: there is no queue 'group_message' in vhost '{vhost}' at ")
     assert last.endswith(
         "no context declares it: correct the name, name its context in OUTBOX_CONTEXTS, or have its owner make it"

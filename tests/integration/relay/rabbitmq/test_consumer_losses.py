@@ -318,8 +318,9 @@ async def test_cancelled_by_somebody_else_as_well_it_is_cancelled(
     settings = Settings(
         database_url="postgresql://nobody@127.0.0.1:1/nothing", contexts=("contexts.messaging",)
     )
+    queues = ("group_message_processing",)
     task = asyncio.create_task(
-        Consuming(settings, RelaySettings(), post.address, ("q",), wait=True, once=False, prefetch=1).run()
+        Consuming(settings, RelaySettings(), post.address, queues, wait=True, once=False, prefetch=1).run()
     )
     log, both = logging.getLogger("outbox.start"), Calling("stopping", task.cancel)
     log.addHandler(both)
