@@ -146,7 +146,8 @@ class Consuming:
         found = discover_handlers(context_packages(self.settings))
         ours = [each for each in found if each.queue in self.queues]
         check_upcasters()
-        check_names([*map(claim_of, ours), *(("publisher", each.name, None) for each in topology.publishers)])
+        # Carried elsewhere, publishers may have their subscriptions in the same database.
+        check_names([*map(claim_of, ours), *map(claim_of, topology.publishers)])
         await check_buildable(ours, container)
         topology.reading(self.queues)  # which the dead letters' is not for
         self._check_handled(found)

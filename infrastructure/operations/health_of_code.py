@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.brokers.discovery import undeclared_queues
+from infrastructure.brokers.discovery import discover_topology, undeclared_queues
 from infrastructure.container import build_container
 from infrastructure.discovery import context_packages
 from infrastructure.errors import InfrastructureError
 from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from infrastructure.relay.roster import check_buildable
+from infrastructure.relay.roster import check_buildable, check_names, claim_of
 from kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
 from kernel.handlers import registered_handlers
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
     """Check handlers and upcasters as a relay does before it starts."""
     handlers = await _handlers(settings)
-    queues = [] if handlers.state == "fail" else _queues(settings)
-    return [handlers, *queues, _upcasters(), _code_version(relay_settings)]
+    topology = [] if handlers.state == "fail" else _topology(settings)
+    return [handlers, *topology, _upcasters(), _code_version(relay_settings)]
 
 
 async def _handlers(settings: Settings) -> Check:
@@ -47,12 +47,14 @@ async def _handlers(settings: Settings) -> Check:
     return ok("handlers", f"{len(found)} can be made: {', '.join(each.name for each in found)}")
 
 
-def _queues(settings: Settings) -> list[Check]:
-    """Look for the queues of handlers among those that the contexts declare."""
+def _topology(settings: Settings) -> list[Check]:
+    """Hold the handlers against what the contexts declare: names, and the queues that handlers are for."""
+    found = registered_handlers()
     try:
-        undeclared = undeclared_queues(settings, registered_handlers())
+        check_names([*map(claim_of, found), *map(claim_of, discover_topology(settings).publishers)])
+        undeclared = undeclared_queues(settings, found)
     except InfrastructureError as error:
-        return [fail("queues", *halves(error))]
+        return [fail("topology", *halves(error))]
     return [warn("queues", *sentence.split(": ", 1)) for sentence in undeclared]
 
 

@@ -12,6 +12,7 @@ from lagom.exceptions import UnresolvableType
 from infrastructure.container import scope
 from infrastructure.errors import InfrastructureError
 from kernel import catalogue
+from kernel.handlers import HandlerRegistration
 from kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from infrastructure.brokers import Outlet, Publisher
     from kernel.events import DomainEvent
-    from kernel.handlers import HandlerRegistration
 
 ANY_TYPE = "*"
 ANY_VERSION = 2**31 - 1
@@ -143,9 +143,11 @@ def _caller(
 Claim = tuple[str, str, str | None]
 
 
-def claim_of(each: CarriedAny | HandlerRegistration) -> Claim:
-    """Return its kind, its name, and the name it had."""
-    return getattr(each, "kind", Carried.kind), each.name, each.renamed_from
+def claim_of(each: CarriedAny | HandlerRegistration | Publisher) -> Claim:
+    """Return what it is, its name, and the name it had."""
+    if isinstance(each, Carried | HandlerRegistration):
+        return Carried.kind, each.name, each.renamed_from
+    return CarriedPublisher.kind, each.name, None
 
 
 def check_names(claims: Iterable[Claim]) -> None:

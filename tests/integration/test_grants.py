@@ -25,7 +25,7 @@ from infrastructure.operations.mending import choose_for_retry, choose_for_skip,
 from infrastructure.operations.overview import overview
 from infrastructure.operations.purging import purge
 from infrastructure.operations.replaying import replay
-from infrastructure.operations.subscriptions import pause, resume, retire
+from infrastructure.operations.subscriptions import pause, resume, retire, retire_pattern
 from infrastructure.outbox import OutboxMiddleware
 from infrastructure.outbox.migrator import migrate, pending
 from infrastructure.relay import OutboxRelay
@@ -179,7 +179,7 @@ class Office:
         await self._put()
         assert await pending(engine, SETTINGS) == []
         leases = await read(self.engines["viewer"], "outbox_relays")
-        handlers = [handler("done", succeed, renamed_from="former"), handler("dead", fail)]
+        handlers = [handler("done", succeed, renamed_from="former"), handler("dead", fail, Noted, Announced)]
         await OutboxRelay(engine, container, handlers=handlers).run_until_idle()
         if await read(self.engines["viewer"], "outbox_relays") > leases:
             raise PermissionDenied("its lease stays behind")
@@ -211,6 +211,7 @@ class Office:
             await pause(desk, "dead")
             await resume(desk, "dead")
             await replay(desk, "dead", datetime.now(UTC) - timedelta(hours=1), again=True)
+            await retire_pattern(desk, "dead", "bank.announced")
             await retire(desk, "dead")
             await purge(desk, 0)
 

@@ -325,8 +325,18 @@ async def test_a_topology_that_cannot_be_is_a_failure(outbox: Any, monkeypatch: 
     elsewhere = handler("bank.Letters", Recorder(), queue="elsewhere")
     monkeypatch.setattr(catalogue.definitions, "handlers", {elsewhere.name: elsewhere})
     monkeypatch.setattr("contexts.messaging.topology.QUEUES", ["elsewhere"])
-    found = (await examined(outbox.url, contexts=("contexts.messaging",)))["queues"]
+    found = (await examined(outbox.url, contexts=("contexts.messaging",)))["topology"]
     assert (found.state, found.remedy) == ("fail", "write QUEUES = (Queue(…),)")
+
+
+async def test_a_handler_named_like_a_publisher_is_a_failure(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: neither a relay nor a consumer starts with it."""
+    taken = handler("messaging", Recorder())
+    monkeypatch.setattr(catalogue.definitions, "handlers", {taken.name: taken})
+    found = (await examined(outbox.url, contexts=("contexts.messaging",)))["topology"]
+    assert (found.state, found.remedy) == ("fail", "give one of them another name")
 
 
 async def test_a_missing_upcaster_is_a_failure(outbox: Any) -> None:

@@ -447,7 +447,7 @@ def test_a_handler_named_like_a_publisher_is_not_consumed_for(
     """R2, R14: in one database they would have one subscription."""
     taken = HandlerRegistration("messaging", LogGroupMessage, (GroupMessageQueued,), queue=QUEUE)
     environment.setattr(catalogue.definitions, "handlers", {"messaging": taken})
-    assert sentence(typed("consume", QUEUE)).startswith(
+    assert sentence(typed("consume", QUEUE, "--once")).startswith(
         "handler 'messaging' and publisher 'messaging' both claim the name 'messaging', by which "
     )
 
