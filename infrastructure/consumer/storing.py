@@ -49,15 +49,15 @@ class Storage:
         left, stored = list(events), Stored()
         for _ in range(ROUNDS_MAX):
             found = await self._store(line, left, stored.turns)
-            left = [each for each in left if each.event_id not in found]
-            if left:
-                # What others have stored at this moment is there by now, and gets its deliveries in the next round.
-                there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in left])
-                late = {row["event_id"] for row in there}
-                stored.refused.update(
-                    {each.event_id: _taken(each) for each in left if each.event_id not in late}
-                )
-                left = [each for each in left if each.event_id in late]
+            missing = [each for each in left if each.event_id not in found]
+            if not missing:
+                return stored
+            # What others have stored at this moment is there by now, and gets its deliveries in the next round.
+            there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in missing])
+            late = {row["event_id"] for row in there}
+            refused = {each.event_id: _taken(each) for each in missing if each.event_id not in late}
+            stored.refused.update(refused)
+            left = [each for each in left[left.index(missing[0]) :] if each.event_id not in refused]
             if not left:
                 return stored
         raise StillMoving(

@@ -33,7 +33,12 @@ outbox_deliveries = Table(
     "outbox_deliveries",
     outbox_metadata,
     Column("event_id", Uuid, primary_key=True, comment="the event"),
-    Column("position", BigInteger, nullable=False, comment="position of the event"),
+    Column(
+        "position",
+        BigInteger,
+        nullable=False,
+        comment="its place in the turn: the event's position, or a later number if a queue brought what was there",
+    ),
     moment("created_at", "when the row was written", nullable=False, server_default=clock()),
     moment("available_at", "not before this time does it run", nullable=False, server_default=clock()),
     moment("updated_at", "when the row last changed", nullable=False, server_default=clock()),

@@ -169,7 +169,7 @@ class Store:
                 *_columns(turns, 2),
             ),
         )
-        rows.sort(key=_position)
+        rows.sort(key=_place)
         return rows, DeliveryScan(**json.loads(report["report"]))
 
     async def lowest_open(self, line: Line) -> OpenScan:
@@ -343,6 +343,10 @@ def former_names(carried: Iterable[CarriedAny]) -> tuple[list[str], list[str]]:
 
 def _position(row: ClaimedEvent) -> int:
     return row.position
+
+
+def _place(row: ClaimedDelivery) -> int:
+    return row.place
 
 
 def _left(left: Sequence[tuple[int, Sequence[Outcome]]]) -> list[tuple[Any, ...]]:

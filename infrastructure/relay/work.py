@@ -111,6 +111,7 @@ class ClaimedDelivery(ClaimedEvent):
 
     handler: str = _column("handler")
     turn: str = _column("order_key")
+    place: int = _column("place")
     attempts: int = _column("attempts")
 
 

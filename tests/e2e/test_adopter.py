@@ -91,7 +91,7 @@ async def rows(url: str, query: str) -> list[tuple[Any, ...]]:
 async def test_it_migrates_commits_an_aggregate_and_finds_its_events(
     run: Run, empty_postgres_url: str
 ) -> None:
-    assert "7 migrations applied" in succeeded(run("outbox", "migrate"))
+    assert "8 migrations applied" in succeeded(run("outbox", "migrate"))
     first, second = (UUID(line) for line in succeeded(run("python", "app.py")).split())
 
     assert await rows(

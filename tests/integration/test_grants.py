@@ -147,10 +147,10 @@ async def test_without_its_grant_the_application_is_told(
 
 
 def rights_of(role: str) -> list[tuple[str, str]]:
-    """Each right to a table that the page grants to this role itself, and the table."""
+    """Each right to a table or sequence that the page grants to this role itself, and which that is."""
     found = [re.fullmatch(r"GRANT ([A-Z, ]+) ON (?!SCHEMA)(.+) TO (.+)", grant) for grant in GRANTS]
     return [
-        (right, table)
+        (right, re.sub(r"(\w+)$", r"events.\1", table))
         for each in found
         if each is not None and role in each[3].split(", ")
         for right in each[1].split(", ")
@@ -187,10 +187,15 @@ class Office:
             await purge(desk, 0)
 
     async def consumer(self) -> None:
-        """Store what came through a queue."""
+        """Store what came through two queues, for a handler of each."""
         event = Received(uuid4(), "bank.noted", 1, None, None, None, "{}", "{}", datetime.now(UTC))
+        queues = ["one", "another"]
+        handlers = [handler(f"of {queue}", _succeed, queue=queue) for queue in queues]
+        relay = OutboxRelay(self.engines["consumer"], Container(), handlers=handlers, queues=queues)
+        await relay.run_until_idle()
         async with self._desk("consumer") as desk:
-            await Storage("queue").store(cast("Line", desk), [event])
+            for queue in queues:
+                await Storage(queue).store(cast("Line", desk), [event])
 
     async def viewer(self) -> None:
         """Look at the whole and at one event."""
@@ -236,12 +241,15 @@ async def test_each_right_of_those_who_deliver_and_mend_is_enough_and_needed(
     await work()
     for right, table in rights_of(role):
         async with owner.begin() as connection:
-            await connection.execute(text(f"REVOKE {right} ON events.{table} FROM {name}"))
+            await connection.execute(text(f"REVOKE {right} ON {table} FROM {name}"))
         with pytest.raises((PermissionDenied, asyncpg.InsufficientPrivilegeError, DBAPIError)):
             await work()
             pytest.fail(f"{role} does not need {right} on {table}")
         async with owner.begin() as connection:
-            await connection.execute(text(f"GRANT {right} ON events.{table} TO {name}"))
+            await connection.execute(text(f"GRANT {right} ON {table} TO {name}"))
+
+
+async def _succeed(_: Noted) -> None: ...
 
 
 async def _name_of(engine: AsyncEngine) -> str:

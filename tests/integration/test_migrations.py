@@ -65,7 +65,10 @@ SIXTH = Step(
     "outbox_0006",
     "What a relay is there for, told in the row of its lease: whether it takes events, and what it is subscribed to.",
 )
-ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH]
+SEVENTH = Step(
+    "outbox", "outbox_0007", "What is said of a delivery's position, which is its event's or a later number."
+)
+ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH]
 ALL_BACK = ALL[::-1]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))

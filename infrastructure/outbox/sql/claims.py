@@ -201,14 +201,16 @@ WITH RECURSIVE lease AS (
   FROM fitting
   WHERE delivery.event_id = fitting.event_id AND delivery.handler = fitting.handler
     AND delivery.status = 'waiting'
-  RETURNING delivery.event_id, delivery.handler, delivery.order_key, delivery.attempts, delivery.takeovers
+  RETURNING delivery.event_id, delivery.handler, delivery.order_key, delivery.position, delivery.attempts,
+            delivery.takeovers
 )
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
-       aggregate_version, payload::text, headers::text, occurred_at, event.created_at,
-       claimed.takeovers, claimed.handler, claimed.order_key, claimed.attempts, NULL::text AS report
+       aggregate_version, payload::text, headers::text, occurred_at, event.created_at, claimed.takeovers,
+       claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts, NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'seen', (SELECT count(*) FROM head),
   'more', (SELECT count(*) FROM follower WHERE may_run) > (SELECT count(*) FROM fitting),

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 # Store events, in the order in which they came, each with the deliveries of its queue. Where the event is there
 # already, only the deliveries are added that it lacks. Returned is what is there now, and then the deliveries; what is
-# missing was either stored by somebody else at this moment, or has the number of another event of its aggregate.
+# missing was either stored by somebody else at this moment, or has the number of another event of its aggregate. No
+# deliveries are written from the first that is missing on: they are for the next round, or they would precede its own.
+#
+# A delivery has its event's position, as long as all that the queue brings is new. What is there already got its
+# position from somebody else, maybe in another order, so then the deliveries have numbers of their own from the same
+# sequence: each batch of a queue comes after the one before. Numbers are drawn first and dealt out by size, so that it
+# does not matter in which order the server draws them.
 #
 # What has been delivered already is open again. What is in its first pass, where one database publishes and consumes,
 # stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others.
@@ -40,13 +46,20 @@ WITH given AS MATERIALIZED (
   RETURNING event_id, position
 ), found AS MATERIALIZED (
   SELECT event_id, position FROM present UNION ALL SELECT event_id, position FROM stored
+), missing AS MATERIALIZED (
+  SELECT min(number) AS number FROM given WHERE event_id NOT IN (SELECT event_id FROM found)
+), place AS MATERIALIZED (
+  SELECT row_number() OVER (ORDER BY position) AS number, position FROM (
+    SELECT nextval((SELECT pg_get_serial_sequence('{outbox_events}', 'position')::regclass)) AS position
+    FROM given WHERE EXISTS (SELECT FROM present)) AS drawn
 ), written AS (
   INSERT INTO {outbox_deliveries} (event_id, position, handler, order_key)
-  SELECT given.event_id, found.position, due.name,
+  SELECT given.event_id, coalesce(place.position, found.position), due.name,
          CASE WHEN due.ordered AND aggregate_id IS NOT NULL THEN aggregate_type || ':' || aggregate_id
               ELSE given.event_id::text END
-  FROM given JOIN found USING (event_id) JOIN due USING (event_type)
-  ORDER BY found.position
+  FROM given JOIN found USING (event_id) JOIN due USING (event_type) LEFT JOIN place USING (number)
+  WHERE (SELECT missing.number IS NULL OR given.number < missing.number FROM missing)
+  ORDER BY number
   ON CONFLICT DO NOTHING
   RETURNING event_id, handler, order_key
 ), reopened AS (

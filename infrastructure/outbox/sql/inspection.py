@@ -38,9 +38,9 @@ OLDEST = """
 SELECT position, event_id, event_type, status, created_at,
        extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - created_at)::float8 AS age_seconds
 FROM {outbox_events}
-WHERE position IN (
-  (SELECT position FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1),
-  (SELECT min(position) FROM {outbox_deliveries} WHERE status IN ('waiting', 'leased')))
+WHERE event_id IN (
+  (SELECT event_id FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1),
+  (SELECT event_id FROM {outbox_deliveries} WHERE status IN ('waiting', 'leased') ORDER BY position LIMIT 1))
 ORDER BY position LIMIT 1
 """
 
@@ -59,7 +59,7 @@ ORDER BY name
 # What waits, by what a relay needs to know to run it.
 WAITING_KINDS = """
 SELECT delivery.handler, event.event_type, event.event_version, count(*) AS deliveries,
-       min(delivery.position) AS position, min(delivery.created_at) AS since
+       min(event.position) AS position, min(delivery.created_at) AS since
 FROM {outbox_deliveries} AS delivery JOIN {outbox_events} AS event USING (event_id)
 WHERE delivery.status = 'waiting' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
@@ -134,7 +134,7 @@ WHERE NOT settled AND order_key = $1 AND handler = $2 AND position < $3 ORDER BY
 
 # What failed: dead, or waiting for another attempt; with how many stand behind each. 1 rows at most.
 FAILED = """
-SELECT delivery.position, delivery.event_id, event.event_type, event.aggregate_type, event.aggregate_id,
+SELECT event.position, delivery.event_id, event.event_type, event.aggregate_type, event.aggregate_id,
        delivery.handler, CASE delivery.status WHEN 'dead' THEN 'dead' ELSE 'retrying' END AS status,
        delivery.attempts, CASE WHEN delivery.status = 'waiting' THEN delivery.available_at END AS next_at,
        delivery.updated_at AS failed_at, delivery.error_message, (
@@ -144,7 +144,7 @@ SELECT delivery.position, delivery.event_id, event.event_type, event.aggregate_t
        count(*) OVER () AS total
 FROM {outbox_deliveries} AS delivery JOIN {outbox_events} AS event USING (event_id)
 WHERE delivery.status = 'dead' OR (delivery.status IN ('waiting', 'leased') AND delivery.attempts > 0)
-ORDER BY delivery.position, delivery.handler LIMIT $1
+ORDER BY event.position, delivery.handler LIMIT $1
 """
 
 # What is leased to nobody who lives, and since when. 1 now.

@@ -102,11 +102,12 @@ WITH gone AS MATERIALIZED (
   FROM gone
   WHERE delivery.event_id = gone.event_id AND delivery.handler = gone.handler AND delivery.status = 'leased'
     AND delivery.lease_relay = gone.lease_relay AND delivery.lease_epoch = gone.lease_epoch
-  RETURNING delivery.event_id, delivery.handler, position, status, on_dead
+  RETURNING delivery.event_id, delivery.handler, delivery.status, delivery.on_dead
 ), passed_over AS (
   INSERT INTO {outbox_receipts} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM found WHERE status = 'dead' AND on_dead = 'continue'
   ON CONFLICT DO NOTHING
 )
-SELECT position, event_id, handler, status FROM found
+SELECT event.position, event_id, found.handler, found.status
+FROM found JOIN {outbox_events} AS event USING (event_id)
 """

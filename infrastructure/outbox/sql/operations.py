@@ -21,10 +21,11 @@ WAKE = """
 SELECT pg_notify($1, 'deliveries')
 """
 
-# Choose deliveries, in the order of their events. 1 event id, 2 handler, 3 event types as a pattern, 4 aggregate
-# types, 5 aggregate id (each null: any), 6 statuses, 7 whether those that wait after a failure are meant too.
+# Choose deliveries, in the order of their turns, with the positions of their events. 1 event id, 2 handler, 3 event
+# types as a pattern, 4 aggregate types, 5 aggregate id (each null: any), 6 statuses, 7 whether those that wait after a
+# failure are meant too.
 CHOOSE_DELIVERIES = """
-SELECT delivery.position, delivery.event_id, delivery.handler, delivery.status
+SELECT event.position, delivery.event_id, delivery.handler, delivery.status
 FROM {outbox_deliveries} AS delivery JOIN {outbox_events} AS event USING (event_id)
 WHERE ($1::uuid IS NULL OR delivery.event_id = $1)
   AND ($2::text IS NULL OR delivery.handler = $2)
@@ -150,9 +151,9 @@ WITH held AS MATERIALIZED (
   SET status = 'waiting', attempts = 0, takeovers = 0, alone = false, error_message = NULL,
       available_at = excluded.available_at, updated_at = excluded.available_at
   WHERE present.status = 'done'
-  RETURNING position
+  RETURNING event_id
 )
-SELECT position FROM written
+SELECT position FROM due WHERE event_id IN (SELECT event_id FROM written)
 """
 
 # One subscription, with the live relays that carry it. 1 name, 2 now.

@@ -37,7 +37,7 @@ DROP_FORMER_DELIVERIES = """
 DELETE FROM {outbox_deliveries} AS delivery USING unnest($1::text[], $2::text[]) AS renamed (name, former)
 WHERE handler = renamed.former AND status IN ('waiting', 'dead') AND EXISTS (
   SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
-RETURNING position
+RETURNING (SELECT position FROM {outbox_events} AS event WHERE event.event_id = delivery.event_id) AS position
 """
 
 # Move the receipts of one window, so that it costs what it looks at and not what there is: until they are moved,
