@@ -23,6 +23,7 @@ Header = str | int | bool | None
 _ENVELOPE_NAMES = RESERVED_FIELDS | {
     "BCC",
     "CC",
+    "also_consumed_from",
     "consumed_from",
     "created_at",
     "event_id",

@@ -9,7 +9,7 @@ import attrs
 from infrastructure.operations.mending import BATCH_MAX
 from infrastructure.operations.selection import type_pattern
 from infrastructure.operations.subscriptions import SubscriptionRetired, subscription
-from infrastructure.outbox.sql.operations import BOUNDS, PAST_EVENTS, RECOUNT_EVENTS, REPLAY
+from infrastructure.outbox.sql.operations import ARRANGE, BOUNDS, PAST_EVENTS, RECOUNT_EVENTS, REPLAY
 from infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
 if TYPE_CHECKING:
@@ -69,10 +69,13 @@ async def _walk(
     upto: int,
     advance: Callable[[int], None],
 ) -> Replayed:
-    pattern, matching, due, in_flight = type_pattern(handler.patterns), 0, 0, 0
+    pattern, matching, in_flight = type_pattern(handler.patterns), 0, 0
     unsettled: list[int] = []
+    due: list[int] = []
     while after < upto:
-        *rows, (last, _) = await desk.fetch(PAST_EVENTS, pattern, since, after, upto, WINDOW_EVENTS)
+        *rows, (last, _) = await desk.fetch(
+            PAST_EVENTS, pattern, since, after, upto, WINDOW_EVENTS, handler.name
+        )
         matching += len(rows)
         settled = [row["position"] for row in rows if row["status"] in _SETTLED]
         unsettled += [row["position"] for row in rows if row["status"] == "open"]
@@ -82,15 +85,18 @@ async def _walk(
         advance(last - after)
         after = last
     due += await _make_due(desk, handler, unsettled, again=again)
-    return Replayed(matching, due, in_flight)
+    if handler.ordered and handler.is_for_queues:
+        await desk.fetch(ARRANGE, handler.name, due)
+    return Replayed(matching, len(due), in_flight)
 
 
-async def _make_due(desk: Desk, handler: Subscription, positions: Sequence[int], *, again: bool) -> int:
-    due = 0
+async def _make_due(desk: Desk, handler: Subscription, positions: Sequence[int], *, again: bool) -> list[int]:
+    due: list[int] = []
     for start in range(0, len(positions), BATCH_MAX):
         batch = positions[start : start + BATCH_MAX]
         await desk.fetch(LOCK_EVENTS, batch)
         rows = await desk.fetch(REPLAY, handler.name, handler.ordered, batch, again, desk.now)
-        await desk.fetch(RECOUNT_EVENTS, [row["position"] for row in rows], desk.now)
-        due += len(rows)
+        changed = [row["position"] for row in rows]
+        await desk.fetch(RECOUNT_EVENTS, changed, desk.now)
+        due += changed
     return due

@@ -55,6 +55,11 @@ class Subscription:
     retired_at: datetime | None
     carried_by: list[str]
 
+    @property
+    def is_for_queues(self) -> bool:
+        """Whether it is for what comes through queues: then it says `queue/event_type`."""
+        return any("/" in pattern for pattern in self.patterns)
+
 
 async def subscription(desk: Desk, name: str) -> Subscription:
     """Find a subscription, or raise NothingFound with the names there are."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kernel.context import Header
     from kernel.events import DomainEvent
 
+# Which queues have brought it, beside the first: for a replay, and nobody's context.
+OTHER_QUEUES = "also_consumed_from"
 _NO_HEADERS: dict[str, Header] = {}
 
 
@@ -49,7 +51,11 @@ class ClaimedEvent(asyncpg.Record):
     def headers(self) -> dict[str, Header]:
         """The context it was recorded in."""
         text = self["headers"]
-        return _NO_HEADERS if text == "{}" else json.loads(text)
+        if text == "{}":
+            return _NO_HEADERS
+        headers: dict[str, Header] = json.loads(text)
+        headers.pop(OTHER_QUEUES, None)
+        return headers
 
     @property
     def order_key(self) -> str | None:

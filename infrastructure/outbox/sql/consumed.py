@@ -17,7 +17,8 @@ from __future__ import annotations
 # does not matter in which order the server draws them.
 #
 # What has been delivered already is open again. What is in its first pass, where one database publishes and consumes,
-# stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others.
+# stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others. Headers
+# say which queues have brought an event, so that a handler that comes later can be given its queue's past.
 # 1-9 the events as columns, 10 queue, 11 now.
 STORE_CONSUMED = """
 WITH given AS MATERIALIZED (
@@ -31,7 +32,10 @@ WITH given AS MATERIALIZED (
   JOIN {outbox_subscriptions} AS subscription
     ON $10 || '/' || given.event_type = ANY (subscription.patterns) AND subscription.retired_at IS NULL
 ), present AS MATERIALIZED (
-  SELECT event.event_id, event.position, event.status FROM {outbox_events} AS event
+  SELECT event.event_id, event.position, event.status,
+         coalesce(headers->>'consumed_from' = $10, false) OR coalesce(headers->'also_consumed_from' ? $10, false)
+           AS is_noted
+  FROM {outbox_events} AS event
   WHERE event.event_id = ANY ($1) ORDER BY position FOR UPDATE
 ), stored AS (
   INSERT INTO {outbox_events} (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
@@ -47,7 +51,8 @@ WITH given AS MATERIALIZED (
 ), found AS MATERIALIZED (
   SELECT event_id, position FROM present UNION ALL SELECT event_id, position FROM stored
 ), missing AS MATERIALIZED (
-  SELECT min(number) AS number FROM given WHERE event_id NOT IN (SELECT event_id FROM found)
+  SELECT coalesce(min(number), cardinality($1) + 1) AS number FROM given
+  WHERE event_id NOT IN (SELECT event_id FROM found)
 ), place AS MATERIALIZED (
   SELECT row_number() OVER (ORDER BY position) AS number, position FROM (
     SELECT nextval((SELECT pg_get_serial_sequence('{outbox_events}', 'position')::regclass)) AS position
@@ -58,17 +63,23 @@ WITH given AS MATERIALIZED (
          CASE WHEN due.ordered AND aggregate_id IS NOT NULL THEN aggregate_type || ':' || aggregate_id
               ELSE given.event_id::text END
   FROM given JOIN found USING (event_id) JOIN due USING (event_type) LEFT JOIN place USING (number)
-  WHERE (SELECT missing.number IS NULL OR given.number < missing.number FROM missing)
+  WHERE given.number < (SELECT number FROM missing)
   ORDER BY number
   ON CONFLICT DO NOTHING
   RETURNING event_id, handler, order_key
 ), reopened AS (
   UPDATE {outbox_events}
-  SET status = CASE WHEN status IN ('pending', 'leased') THEN status ELSE 'open' END,
-      processed_at = CASE WHEN status IN ('pending', 'leased') THEN coalesce($11::timestamptz, clock_timestamp()) END,
+  SET headers = CASE WHEN event_id IN (SELECT event_id FROM present WHERE is_noted) THEN headers
+                     ELSE headers || jsonb_build_object(
+                       'also_consumed_from', coalesce(headers->'also_consumed_from', '[]') || to_jsonb($10)) END,
+      status = CASE WHEN status IN ('pending', 'leased') OR event_id NOT IN (SELECT event_id FROM written) THEN status
+                    ELSE 'open' END,
+      processed_at = CASE WHEN event_id NOT IN (SELECT event_id FROM written) THEN processed_at
+                          WHEN status IN ('pending', 'leased') THEN coalesce($11::timestamptz, clock_timestamp()) END,
       updated_at = coalesce($11::timestamptz, clock_timestamp())
   WHERE position = ANY (ARRAY(
-    SELECT position FROM present WHERE status <> 'open' AND event_id IN (SELECT event_id FROM written)))
+    SELECT position FROM present
+    WHERE NOT is_noted OR status <> 'open' AND event_id IN (SELECT event_id FROM written)))
 )
 SELECT event_id, NULL AS handler, NULL AS order_key FROM found
 UNION ALL

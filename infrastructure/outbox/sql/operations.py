@@ -113,15 +113,26 @@ BOUNDS = """
 SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last FROM {outbox_events}
 """
 
-# Look through one window of the past for the events of a handler. The last row says where the window ends.
-# 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most.
+# Look through one window of the past for the events of a handler: its own, or what its queue has brought. Of what came
+# before queues were noted only the delivery tells. The last row says where the window ends.
+# 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most, 6 handler.
 PAST_EVENTS = """
 WITH seen AS MATERIALIZED (
-  SELECT position, status, created_at,
-         coalesce(headers->>'consumed_from' || '/', '') || event_type AS event_type
+  SELECT position, event_id, status, created_at, event_type,
+         headers->>'consumed_from' AS queue, headers->'also_consumed_from' AS other_queues
   FROM {outbox_events} WHERE position > $3 AND position <= $4 ORDER BY position LIMIT $5
 )
-(SELECT position, status FROM seen WHERE event_type ~ $1 AND created_at >= $2 ORDER BY position)
+(
+  SELECT position, status FROM seen
+  WHERE created_at >= $2 AND (
+    coalesce(queue || '/', '') || event_type ~ $1
+    OR EXISTS (
+      SELECT FROM jsonb_path_query(other_queues, '$[*]') AS other (queue)
+      WHERE (other.queue #>> '{{}}') || '/' || event_type ~ $1)
+    OR EXISTS (
+      SELECT FROM {outbox_deliveries} AS delivery WHERE delivery.event_id = seen.event_id AND delivery.handler = $6))
+  ORDER BY position
+)
 UNION ALL
 SELECT max(position), NULL FROM seen
 """
@@ -154,6 +165,22 @@ WITH held AS MATERIALIZED (
   RETURNING event_id
 )
 SELECT position FROM due WHERE event_id IN (SELECT event_id FROM written)
+"""
+
+# Give what was made due the order of each aggregate: what queues brought stands in the outbox in the order in which any
+# of them was the first. The numbers stay those there are, so that they come before what is younger. What has no number
+# in its aggregate keeps its place. 1 handler, 2 positions.
+ARRANGE = """
+WITH due AS MATERIALIZED (
+  SELECT delivery.event_id, order_key, delivery.position,
+         row_number() OVER (PARTITION BY order_key ORDER BY delivery.position) AS place,
+         row_number() OVER (PARTITION BY order_key ORDER BY aggregate_version) AS number
+  FROM {outbox_events} AS event JOIN {outbox_deliveries} AS delivery USING (event_id)
+  WHERE event.position = ANY ($2) AND delivery.handler = $1 AND aggregate_version IS NOT NULL
+)
+UPDATE {outbox_deliveries} AS delivery SET position = wanted.position
+FROM due JOIN due AS wanted ON wanted.order_key = due.order_key AND wanted.place = due.number
+WHERE due.position <> wanted.position AND delivery.event_id = due.event_id AND delivery.handler = $1
 """
 
 # One subscription, with the live relays that carry it. 1 name, 2 now.

@@ -116,6 +116,8 @@ def test_what_a_broker_writes_on_the_way_is_no_context() -> None:
         "x-first-death-queue": "q",
         "x-delivery-count": 2,
         "x-outbox-reason": "r",
+        "consumed_from": "another's queue",
+        "also_consumed_from": "another's queue",
         "table": {"a": 1},
     }
     assert read(None, headers, json.dumps(SNAKE).encode()).headers == "{}"

@@ -1,0 +1,55 @@
+"""An aggregate's events as queues bring them, and what the relay beside a consumer does with them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from infrastructure.consumer.reading import Received
+from infrastructure.consumer.storing import Storage, Stored
+from infrastructure.relay import OutboxRelay
+from kernel.handlers import HandlerRegistration
+from tests.relaying import Stage, handler
+
+WALLET = UUID(int=7)
+
+
+class Stream:
+    """An aggregate's events, told by letters, as messages tell of them."""
+
+    def __init__(self) -> None:
+        self.ids = {what: uuid4() for what in "abcdef"}
+
+    def __getitem__(self, whats: str) -> list[Received]:
+        return [self._received(what) for what in whats]
+
+    def _received(self, what: str) -> Received:
+        moment = datetime.now(UTC)
+        payload = {"event_id": str(self.ids[what]), "occurred_at": moment.isoformat(), "what": what}
+        number = "abcdef".index(what) + 1
+        return Received(
+            *(self.ids[what], "bank.noted", 1, "bank.wallet", WALLET, number),
+            *(json.dumps(payload), "{}", moment),
+        )
+
+
+def of(queue: str, act: Any, **options: Any) -> HandlerRegistration:
+    """The handler of a queue, which has its name."""
+    return handler(f"{queue}'s", act, queue=queue, **options)
+
+
+async def handle(stage: Stage, *handlers: HandlerRegistration, at: float = 0) -> None:
+    """Let the relay beside the consumer of these queues do what there is to do."""
+    queues = [str(each.queue) for each in handlers]
+    relay = OutboxRelay(stage.engine, stage.container, handlers=handlers, queues=queues, now=stage.at(at))
+    stage.relays.append(relay)
+    await relay.run_until_idle()
+
+
+async def store(stage: Stage, queue: str, events: list[Received], line: Any = None) -> Stored:
+    """Store what the queue brings, all of it."""
+    stored = await Storage(queue, now=stage.start).store(line or stage.line(), events)
+    assert stored.refused == {}
+    return stored
