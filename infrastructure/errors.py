@@ -92,6 +92,17 @@ class ServerTooOld(DatabaseRefusal):
     """The server is older than the oldest PostgreSQL that is supported."""
 
 
+class WrongEncoding(DatabaseRefusal):
+    """The database cannot hold every character that an event may have; `encoding` is what it is encoded in."""
+
+    def __init__(self, database: str, encoding: str) -> None:
+        self.encoding = encoding
+        super().__init__(
+            f"{database} is encoded in {encoding}, and an event may have any character: make one in UTF-8 (`createdb "
+            "--encoding=UTF8 --template=template0 NAME`), move there what is here, and name it in DATABASE_URL"
+        )
+
+
 class SchemaNotMigrated(DatabaseRefusal):
     """A table or column that this version needs is not in the database."""
 

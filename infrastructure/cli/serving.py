@@ -22,7 +22,7 @@ from infrastructure.errors import (
     SchemaNotMigrated,
     ServerFull,
 )
-from infrastructure.outbox.migrator import pending
+from infrastructure.outbox.migrator import pending, require_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -114,6 +114,7 @@ async def database_ready(engine: AsyncEngine, settings: Settings, *, wait: bool)
 async def _check_database(engine: AsyncEngine, settings: Settings) -> None:
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            await require_encoding(engine)
             steps = await pending(engine, settings)
     except TimeoutError:
         raise DatabaseUnreachable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import asyncpg
 import attrs
 
 from infrastructure.consumer.reading import Received
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 # Each finds what others, who stored some of a batch at the same moment, have committed by then.
 ROUNDS_MAX = 3
+# What comes of one row, and of the same row each time: a character that the database cannot hold, a constraint or a
+# trigger of somebody's own.
+_OF_A_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 _WIDTH = len(Received._fields)
 
 
@@ -45,13 +49,31 @@ class Storage:
     now: datetime | None = None
 
     async def store(self, line: Line, events: Sequence[Received]) -> Stored:
-        """Store events in their order."""
-        left, stored = list(events), Stored()
+        """Store events in their order; of what the server refuses for good, say why, and store the rest."""
+        stored = Stored()
+        try:
+            await self._store_all(line, events, stored)
+        except _OF_A_ROW:
+            # It does not say which of them.
+            for each in events:
+                await self._store_alone(line, each, stored)
+        return stored
+
+    async def _store_alone(self, line: Line, event: Received, stored: Stored) -> None:
+        try:
+            await self._store_all(line, [event], stored)
+        except _OF_A_ROW as error:
+            # Its first line: the details show the row.
+            reason = str(error).partition("\n")[0]
+            stored.refused[event.event_id] = f"PostgreSQL does not store it ({reason})"
+
+    async def _store_all(self, line: Line, events: Sequence[Received], stored: Stored) -> None:
+        left = list(events)
         for _ in range(ROUNDS_MAX):
             found = await self._store(line, left, stored.turns)
             missing = [each for each in left if each.event_id not in found]
             if not missing:
-                return stored
+                return
             # What others have stored at this moment is there by now, and gets its deliveries in the next round.
             there = await line.fetch(in_schema(PRESENT, self.schema), [each.event_id for each in missing])
             late = {row["event_id"] for row in there}
@@ -59,7 +81,7 @@ class Storage:
             stored.refused.update(refused)
             left = [each for each in left[left.index(missing[0]) :] if each.event_id not in refused]
             if not left:
-                return stored
+                return
         raise StillMoving(
             f"{len(left)} events of queue {self.queue!r} are being stored by others: they come again"
         )

@@ -12,7 +12,7 @@ from sqlalchemy.pool import NullPool
 
 from infrastructure.connections import connect
 from infrastructure.database.engine import create_engine, parse_url
-from infrastructure.errors import InfrastructureError
+from infrastructure.errors import InfrastructureError, WrongEncoding
 from infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
 from infrastructure.operations.health_of_broker import examine_broker
 from infrastructure.operations.health_of_code import examine_code
@@ -21,7 +21,7 @@ from infrastructure.operations.health_of_tables import examine_tables
 from infrastructure.operations.health_of_work import examine_work
 from infrastructure.operations.overview import overview
 from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from infrastructure.outbox.migrator import POSTGRES_VERSION_MIN, pending
+from infrastructure.outbox.migrator import ENCODING, POSTGRES_VERSION_MIN, pending
 from infrastructure.outbox.sql.inspection import SERVER
 
 if TYPE_CHECKING:
@@ -89,7 +89,10 @@ async def _examine_server(desk: Desk, settings: Settings) -> list[Check]:
     # Half of the round trip is the way here.
     ahead = (datetime.now(UTC) - clock).total_seconds() - (time.monotonic() - began) / 2
     server = await desk.fetch_one(SERVER)
-    return [_version(server), _standby(server), _pooler(desk, server, settings), _clock(ahead)]
+    return [
+        *(_version(server), _standby(server), _encoding(server)),
+        *(_pooler(desk, server, settings), _clock(ahead)),
+    ]
 
 
 def _version(server: asyncpg.Record) -> Check:
@@ -103,6 +106,13 @@ def _standby(server: asyncpg.Record) -> Check:
     if server["standby"]:
         return fail("primary", "this server is a read-only standby", "point DATABASE_URL at the primary")
     return ok("primary", "it takes writes")
+
+
+def _encoding(server: asyncpg.Record) -> Check:
+    if server["encoding"] == ENCODING:
+        return ok("encoding", ENCODING)
+    wrong = WrongEncoding(f'database "{server["database"]}"', server["encoding"])
+    return fail("encoding", *halves(wrong))
 
 
 def _pooler(desk: Desk, server: asyncpg.Record, settings: Settings) -> Check:

@@ -23,6 +23,7 @@ from infrastructure.errors import (
     SchemaNotMigrated,
     ServerTooOld,
     TablesMissing,
+    WrongEncoding,
 )
 from infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
 from infrastructure.outbox.statements import count_undelivered
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POSTGRES_VERSION_MIN = 15
+ENCODING = "UTF8"
 # Another machine's whole migration is worth waiting for.
 TURN_SECONDS_MAX = 60.0
 # A statement that waits for a table makes every writer behind it wait too, so it gives up soon.
@@ -75,7 +77,9 @@ class Loss:
 async def migrate(engine: AsyncEngine, settings: Settings | None = None) -> list[Step]:
     """Bring the outbox and every context found up to date; return the revisions that ran."""
     done: list[Step] = []
-    for branch in _readable(branches(settings or Settings.from_environment())):
+    found = _readable(branches(settings or Settings.from_environment()))
+    await require_encoding(engine)
+    for branch in found:
         done += await _online(engine, branch, _up)
         if branch.name == OUTBOX_BRANCH:
             await _asked(engine, branch, _require_tables)
@@ -100,6 +104,15 @@ async def pending(engine: AsyncEngine, settings: Settings | None = None) -> list
     for branch in branches(settings or Settings.from_environment()):
         waiting += await _asked(engine, branch, _pending_of)
     return waiting
+
+
+async def require_encoding(engine: AsyncEngine) -> None:
+    """Raise WrongEncoding unless the database can hold every character."""
+    with explained(engine.url):
+        async with engine.connect() as connection:
+            encoding = await connection.scalar(text("SELECT current_setting('server_encoding')"))
+    if encoding != ENCODING:
+        raise WrongEncoding(database_of(engine.url), str(encoding))
 
 
 def migration_sql(settings: Settings | None = None) -> str:

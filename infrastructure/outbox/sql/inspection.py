@@ -195,5 +195,6 @@ ORDER BY seconds DESC NULLS LAST LIMIT 1
 # Who answers: which server, and by which process of its own.
 SERVER = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number,
-       pg_backend_pid() AS process_id, pg_is_in_recovery() AS standby
+       pg_backend_pid() AS process_id, pg_is_in_recovery() AS standby,
+       current_setting('server_encoding') AS encoding, current_database() AS database
 """

@@ -157,7 +157,7 @@ async def test_the_server_is_reached_heard_and_dated(outbox: Any) -> None:
 async def test_an_old_server_a_standby_and_a_pooler_are_told(
     outbox: Any, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], pooler: str
 ) -> None:
-    answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby"
+    answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby, 'UTF8' AS encoding"
     monkeypatch.setattr("infrastructure.operations.health.SERVER", answer)
     found = await examined(with_query(outbox.url, **query))
     assert (found["server"].state, found["server"].remedy) == (

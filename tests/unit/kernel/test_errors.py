@@ -26,6 +26,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "StaleAggregate": (("a sentence",), {"field": "owner"}),
     "TablesMissing": (('database "shop"', ["outbox_events"]), {}),
     "UnserializableEvent": (("opened", "owner", "holds a NUL"), {}),
+    "WrongEncoding": (('database "shop"', "LATIN1"), {}),
 }
 
 ERRORS = sorted(
