@@ -19,8 +19,9 @@ WALLET = UUID(int=7)
 class Stream:
     """An aggregate's events, told by letters, as messages tell of them."""
 
-    def __init__(self) -> None:
-        self.ids = {what: uuid4() for what in "abcdef"}
+    def __init__(self, whats: str = "abcdef", wallet: UUID = WALLET) -> None:
+        self.whats, self.wallet = whats, wallet
+        self.ids = {what: uuid4() for what in whats}
 
     def __getitem__(self, whats: str) -> list[Received]:
         return [self._received(what) for what in whats]
@@ -28,9 +29,9 @@ class Stream:
     def _received(self, what: str) -> Received:
         moment = datetime.now(UTC)
         payload = {"event_id": str(self.ids[what]), "occurred_at": moment.isoformat(), "what": what}
-        number = "abcdef".index(what) + 1
+        number = self.whats.index(what) + 1
         return Received(
-            *(self.ids[what], "bank.noted", 1, "bank.wallet", WALLET, number),
+            *(self.ids[what], "bank.noted", 1, "bank.wallet", self.wallet, number),
             *(json.dumps(payload), "{}", moment),
         )
 
