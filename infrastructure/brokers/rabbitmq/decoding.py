@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 from pamqp import common, decode
 
-_short_str, _timestamp, _table = decode.short_str, decode.timestamp, decode.field_table
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Python's own limit is met by a few hundred, and as many have to be written again in a dead letter.
+NESTING_MAX = 100
+_short_str, _timestamp = decode.short_str, decode.timestamp
+_table, _array = decode.field_table, decode.field_array
 _MOMENT_BYTES = 8
 _SIZE_BYTES = 4
+
+
+class _Nesting(threading.local):
+    """How many tables and arrays there are around what is read."""
+
+    depth = 0
+
+
+_nesting = _Nesting()
 
 
 def read_whatever_comes() -> None:
@@ -16,6 +32,7 @@ def read_whatever_comes() -> None:
     decode.METHODS["shortstr"] = _any_short_str
     decode.METHODS["timestamp"] = decode.TABLE_MAPPING[b"T"] = _any_timestamp
     decode.METHODS["table"] = decode.TABLE_MAPPING[b"F"] = _any_table
+    decode.METHODS["array"] = decode.TABLE_MAPPING[b"A"] = _any_array
 
 
 def _any_short_str(value: bytes) -> tuple[int, str]:
@@ -33,12 +50,31 @@ def _any_timestamp(value: bytes) -> tuple[int, Any]:
         return _MOMENT_BYTES, None
 
 
-def _any_table(value: bytes) -> tuple[int, dict[str, Any]]:
+def _any_table(value: bytes) -> tuple[int, Any]:
+    return _nested(_whole_table, value)
+
+
+def _any_array(value: bytes) -> tuple[int, Any]:
+    return _nested(_array, value)
+
+
+def _nested(read: Callable[[bytes], tuple[int, Any]], value: bytes) -> tuple[int, Any]:
+    """Read a table or an array; what is nested too deeply is read as nothing, and the header around it stays."""
+    if _nesting.depth == NESTING_MAX:
+        return _end_of(value), None
+    _nesting.depth += 1
+    try:
+        return read(value)
+    finally:
+        _nesting.depth -= 1
+
+
+def _whole_table(value: bytes) -> tuple[int, dict[str, Any]]:
     try:
         return _table(value)
     except UnicodeDecodeError:
         found: dict[str, Any] = {}
-        end = _SIZE_BYTES + common.Struct.integer.unpack(value[:_SIZE_BYTES])[0]
+        end = _end_of(value)
         offset = _SIZE_BYTES
         while offset < end:
             consumed, key = _text_at(value[offset:])
@@ -46,6 +82,11 @@ def _any_table(value: bytes) -> tuple[int, dict[str, Any]]:
             consumed, found[key] = decode.embedded_value(value[offset:])
             offset += consumed
         return end, found
+
+
+def _end_of(value: bytes) -> int:
+    size: int = common.Struct.integer.unpack(value[:_SIZE_BYTES])[0]
+    return _SIZE_BYTES + size
 
 
 def _text_at(value: bytes) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pamqp import decode, encode
 
-from infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
+from infrastructure.brokers.rabbitmq.decoding import NESTING_MAX, read_whatever_comes
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -43,3 +43,40 @@ def table(*fields: tuple[bytes, bytes]) -> bytes:
 )
 def test_what_is_no_text_and_no_moment_is_read_all_the_same(kind: str, value: bytes, found: Any) -> None:
     assert decoded(kind, value + b"what follows") == found
+
+
+def nested(depth: int, *, kind: bytes) -> bytes:
+    """So many arrays in one another, or tables."""
+    inner = b"t\x01"
+    for _ in range(depth):
+        inside = inner if kind == b"A" else b"\x01a" + inner
+        inner = kind + struct.pack(">I", len(inside)) + inside
+    return inner
+
+
+def depth_of(value: Any) -> int:
+    depth = 0
+    while isinstance(value, list | dict):
+        [value] = value.values() if isinstance(value, dict) else value
+        depth += 1
+    return depth
+
+
+@pytest.mark.parametrize("kind", [b"A", b"F"])
+@pytest.mark.parametrize("depth", [1, NESTING_MAX - 1, NESTING_MAX, 480, 3_000])
+def test_what_is_nested_too_deeply_is_read_as_nothing(depth: int, kind: bytes) -> None:
+    """And what follows it as ever; each time again."""
+    value = table((b"deep", nested(depth, kind=kind)), (b"two", b"t\x00"))
+    for _ in range(2):
+        consumed, found = decoded("table", value)
+        assert consumed == len(value)
+        assert found["two"] is False
+        # The table of all headers is the first.
+        assert depth_of(found["deep"]) == min(depth, NESTING_MAX - 1)
+
+
+@pytest.mark.parametrize("kind", [b"A", b"F"])
+def test_what_is_read_can_be_written_again(kind: bytes) -> None:
+    """A dead letter has the headers of its message."""
+    _, found = decoded("table", table((b"deep", nested(3_000, kind=kind))))
+    assert decoded("table", encode.field_table(found))[1] == found
