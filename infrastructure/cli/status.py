@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("status")
 @json_option
 def command(*, as_json: bool) -> None:
-    """Show the live relays, the backlog, every subscription, and deliveries that no live relay can run."""
+    """Show the live relays, the backlog, every subscription, and deliveries and queues that are stuck."""
     seen = at_desk(overview)
     if as_json:
         print_json(attrs.asdict(seen))
@@ -32,6 +32,7 @@ def command(*, as_json: bool) -> None:
     _subscriptions(seen)
     _left_over(seen)
     _stranded(seen)
+    _queues(seen)
 
 
 def _relays(seen: Overview) -> None:
@@ -123,5 +124,23 @@ def _stranded(seen: Overview) -> None:
                 "reason": each.reason,
             }
             for each in seen.stranded
+        ]
+    )
+
+
+def _queues(seen: Overview) -> None:
+    if not seen.queues:
+        return
+    print_title("queues that are stuck")
+    print_rows(
+        [
+            {
+                "queue": each.queue,
+                "host": each.host,
+                "process": each.process_id,
+                "since": when(each.since),
+                "reason": each.reason,
+            }
+            for each in seen.queues
         ]
     )

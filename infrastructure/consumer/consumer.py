@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import math
-import time
 from typing import TYPE_CHECKING
 
-from infrastructure.brokers.rabbitmq.declaring import TopologyConflict, declare
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
-from infrastructure.connections import TROUBLE
-from infrastructure.consumer.intake import Intake, pause
 from infrastructure.consumer.storing import Storage
+from infrastructure.consumer.taking import Taking
 from infrastructure.relay.line import Line
+from infrastructure.relay.pausing import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,18 +20,13 @@ if TYPE_CHECKING:
     from infrastructure.brokers.topology import Topology
     from infrastructure.relay import OutboxRelay
 
-_log = logging.getLogger("outbox.consumer")
-
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
 PREFETCH = 250
-# A connection that has stood for so long is lost for another reason than the one before.
-PEACE_SECONDS = 60.0
-DRAIN_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.1
 
 
 class Consumer:
-    """Empties queues into the outbox of its own database, until it is told to stop.
+    """Empties queues into the outbox of its own database, until it is told to stop; each queue for itself.
 
     A queue's consumer is single and active: of several processes one is given its messages, the others stand by.
     """
@@ -54,71 +43,56 @@ class Consumer:
         prefetch: int = PREFETCH,
         now: datetime | None = None,
     ) -> None:
-        self._topology = topology.reading(queues)
-        self._dead_letter_exchange = topology.dead_letter_exchange
-        self._link = Link(address, f"outbox consumer {' '.join(queues)}"[:200])
-        self._intakes = [
-            Intake(
-                Storage(each, schema, now),
-                Line(engine),
-                prefetch,
-                topology.dead_letter_exchange,
-                on_stored=relay.look_at,
-                on_settled=self._begin_anew,
-                on_trouble=self._tell,
-            )
-            for each in queues
-        ]
+        self._relay = relay
         # What is stored is due for whoever has subscribed by then.
         self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
-        self._trouble: BaseException | None = None
-        self._failures = 0
-        self._peace_at = math.inf
+        self._takings = [
+            Taking(
+                address,
+                topology,
+                Storage(each, schema, now),
+                Line(engine),
+                prefetch,
+                stopping=self._stopping,
+                on_stored=relay.look_at,
+                on_change=self._note,
+            )
+            for each in queues
+        ]
         self.consuming = asyncio.Event()
-        """Set while the broker knows us as its consumer."""
+        """Set while the broker knows us as the consumer of every queue."""
 
     def stop(self) -> None:
         """Take no more; what has been taken is stored."""
         self._stopping.set()
 
     async def emptied(self) -> None:
-        """Return when nothing is left in the queues; raise why that cannot be, if there is no broker."""
+        """Return when nothing is left in the queues; where one is stuck, raise why, once the others are empty."""
         while not self._stopping.is_set():
-            if self._trouble is not None:
-                raise self._trouble
-            if self.consuming.is_set() and await self._all_empty():
+            found = [each.trouble or await each.is_empty() for each in self._takings]
+            if all(found):
+                for each in found:
+                    if isinstance(each, BaseException):
+                        raise each
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _all_empty(self) -> bool:
-        try:
-            return all([await each.is_empty() for each in self._intakes])
-        except BrokerRefusal:
-            return False  # the connection is lost, and made again
-
     async def run(self) -> None:
         """Serve until `stop()` or cancellation, through every loss of the broker or the database."""
+        await self._begin()
+        takings = [
+            asyncio.create_task(each.run(), name=f"outbox-take-{each.queue}") for each in self._takings
+        ]
         try:
-            await self._begin()
-            while not self._stopping.is_set():
-                self._peace_at = math.inf
-                try:
-                    await self._consume()
-                    # An intake that ends without a word is no reason to hurry.
-                    self._failures += 1
-                except (BrokerRefusal, *TROUBLE) as error:
-                    # That it consumes is no success: what it takes may be what it fails over, each time again.
-                    self._failures = 1 if self._peace_at < time.monotonic() else self._failures + 1
-                    self._tell(error, self._failures)
-                finally:
-                    self.consuming.clear()
-                    self._link.drop()
-                await pause(self._failures, self._stopping)
+            await asyncio.wait(takings, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            await self._link.close()
-            for intake in self._intakes:
-                await intake.close()
+            for task in takings:
+                task.cancel()
+            await asyncio.wait(takings)
+        for task in takings:
+            if not task.cancelled():
+                task.result()
 
     async def _begin(self) -> None:
         waits = [asyncio.create_task(each.wait()) for each in (self._may_begin, self._stopping)]
@@ -128,48 +102,10 @@ class Consumer:
             for wait in waits:
                 wait.cancel()
 
-    async def _consume(self) -> None:
-        """Consume every queue until one of them is lost, or all are told to stop."""
-        await declare(self._link, self._topology)
-        stop = asyncio.create_task(self._stopping.wait(), name="outbox-consumer-stop")
-        serving: list[asyncio.Task[None]] = []
-        try:
-            for intake in self._intakes:
-                await intake.open(self._link)
-                serving.append(asyncio.create_task(intake.serve(), name=f"outbox-consume-{intake.queue}"))
-            self._trouble = None
-            self._peace_at = time.monotonic() + PEACE_SECONDS
+    def _note(self, taking: Taking) -> None:
+        """Take note of how a queue stands, and let it be seen in the database."""
+        if all(each.is_consuming for each in self._takings):
             self.consuming.set()
-            _log.info("consuming", extra={"queues": ", ".join(each.queue for each in self._intakes)})
-            await asyncio.wait([stop, *serving], return_when=asyncio.FIRST_COMPLETED)
-            if self._stopping.is_set():
-                await self._drain(serving)
-        finally:
-            for task in (stop, *serving):
-                task.cancel()
-            await asyncio.wait([stop, *serving])
-        for task in serving:
-            if not task.cancelled():
-                task.result()
-
-    async def _drain(self, serving: Sequence[asyncio.Task[None]]) -> None:
-        """Store what has been taken; without a database or a broker it stays with the broker, and comes again."""
-        draining = asyncio.create_task(self._drain_all(), name="outbox-consumer-drain")
-        await asyncio.wait(
-            [draining, *serving], timeout=DRAIN_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
-        )
-        draining.cancel()
-        await asyncio.wait([draining])
-        if not draining.cancelled() and (error := draining.exception()):
-            _log.warning("%s; what was not acknowledged comes again", error)
-
-    async def _drain_all(self) -> None:
-        await asyncio.gather(*(each.drain() for each in self._intakes))
-
-    def _begin_anew(self) -> None:
-        self._failures = 0
-
-    def _tell(self, error: BaseException, failures: int) -> None:
-        self._trouble = error
-        level = logging.ERROR if isinstance(error, TopologyConflict) else logging.WARNING
-        _log.log(level if failures == 1 else logging.DEBUG, "%s; the consumer tries again", error)
+        else:
+            self.consuming.clear()
+        self._relay.note_pause(f"{QUEUE}{taking.queue}", taking.pause)

@@ -3,52 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
-from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
+from aio_pika.exceptions import ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers.rabbitmq.link import header_bytes
 from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, BrokerUnreachable, explained
 from infrastructure.connections import TROUBLE
-from infrastructure.consumer.letters import letter_of
+from infrastructure.consumer.burying import Burying
 from infrastructure.consumer.reading import Received, Unstorable, read
 from infrastructure.consumer.storing import Stored
-from kernel.retry import EXPONENTIAL
+from infrastructure.consumer.troubles import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aio_pika import Message
-    from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
+    from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
     from infrastructure.brokers.rabbitmq.address import Address
     from infrastructure.brokers.rabbitmq.link import Link
+    from infrastructure.brokers.topology import Topology
+    from infrastructure.consumer.burying import Dead
     from infrastructure.consumer.storing import Storage
+    from infrastructure.consumer.troubles import Trouble
     from infrastructure.relay.due_turns import TurnKey
     from infrastructure.relay.line import Line
-
-_log = logging.getLogger("outbox.consumer")
 
 BATCH_MAX = 500
 # Of bodies; few batches come near it, but the largest messages together would be more than a call's deadline allows.
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 GATHER_SECONDS = 0.005
 STEP_SECONDS_MAX = 10.0
-# The third delay of EXPONENTIAL: who is back is found within seconds.
-FAILURES_COUNTED_MAX = 3
-
-
-async def pause(failures: int, end: asyncio.Event) -> None:
-    """Wait before the next try, unless there is to be none."""
-    seconds = EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await end.wait()
 
 
 class QueueMissing(BrokerRefusal):
@@ -62,21 +50,37 @@ class Intake:
     storage: Storage
     line: Line
     prefetch: int
-    dead_letter_exchange: str
     on_stored: Callable[[Sequence[TurnKey]], None]
     on_settled: Callable[[], None]
-    """Called when a batch is out of the queue."""
-    on_trouble: Callable[[BaseException, int], None]
-    """Called each time when the database takes nothing, with how often that was."""
+    """Called when messages are out of the queue."""
+    trouble: Trouble
+    """With the database."""
+    dead_letters: Topology
+    letters: Link
+    """Where dead letters are sent; not the connection that consumes."""
+    letters_trouble: Trouble
     _link: Link | None = None
     _channel: AbstractChannel | None = None
     _tag: str = ""
-    _letters: AbstractChannel | None = None
     _arrived: list[AbstractIncomingMessage] = attrs.Factory(list)
     _changed: asyncio.Event = attrs.Factory(asyncio.Event)
     _lost: bool = False
     _ending: asyncio.Event = attrs.Factory(asyncio.Event)
+    burying: Burying = attrs.field(init=False)
     _store_at: float = 0.0
+
+    @burying.default
+    def _burying_of_its_own(self) -> Burying:
+        return Burying(
+            self.queue,
+            self.dead_letters,
+            self.letters,
+            self.letters_trouble,
+            self._ending,
+            acknowledge=lambda message: self.acknowledge(message, multiple=False),
+            reject=self._reject,
+            on_settled=self.on_settled,
+        )
 
     @property
     def queue(self) -> str:
@@ -85,7 +89,7 @@ class Intake:
 
     async def open(self, link: Link) -> None:
         """Begin to take messages."""
-        self._arrived, self._lost, self._letters, self._link = [], False, None, link
+        self._arrived, self._lost, self._link = [], False, link
         self._ending.clear()
         channel = self._channel = await link.channel(confirms=False)
         try:
@@ -99,8 +103,9 @@ class Intake:
         await channel.set_qos(prefetch_count=self.prefetch)
         queue = await channel.get_queue(self.queue)
         # The broker ends a consumer whose queue is deleted, and a channel's end ends its consumers.
-        (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(self._on_lost)
-        channel.close_callbacks.add(self._on_lost)
+        on_lost = partial(self._on_lost, channel)
+        (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(on_lost)
+        channel.close_callbacks.add(on_lost)
         self._tag = await queue.consume(self._take)
 
     def _mended(self, refusal: BrokerRefusal, address: Address) -> BrokerRefusal:
@@ -137,11 +142,15 @@ class Intake:
 
     async def is_empty(self) -> bool:
         """Whether there is nothing in the queue, and nothing of it here."""
-        if self._arrived or self._channel is None or self._link is None:
+        if self._holds_any or self._channel is None or self._link is None:
             return False
         with explained(self._link.address, STEP_SECONDS_MAX):
             found = await self._channel.declare_queue(self.queue, passive=True, timeout=STEP_SECONDS_MAX)
-        return not found.declaration_result.message_count and not self._arrived
+        return not found.declaration_result.message_count and not self._holds_any
+
+    @property
+    def _holds_any(self) -> bool:
+        return bool(self._arrived) or self.burying.keeps_any
 
     async def drain(self) -> None:
         """Take no more, and store what has been taken."""
@@ -153,18 +162,28 @@ class Intake:
         while self._arrived:
             self._changed.clear()
             await self._changed.wait()
+        await self.burying.drain()
+
+    def let_go(self) -> None:
+        """Forget what is here: it is not acknowledged, so it comes again, and with it what was wrong with it."""
+        self._arrived, self._channel = [], None
+        self.burying.let_go()
+        self.trouble.end(may_come_back=True)
 
     async def close(self) -> None:
         """Hang up."""
+        await self.burying.close()
         await self.line.close()
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
         self._arrived.append(message)
         self._changed.set()
 
-    def _on_lost(self, *_: object) -> None:
-        self._lost = True
-        self._changed.set()
+    def _on_lost(self, channel: AbstractChannel, *_: object) -> None:
+        # One that was let go may end only when the next is open.
+        if channel is self._channel:
+            self._lost = True
+            self._changed.set()
 
     # --- a batch ------------------------------------------------------------------------------------
 
@@ -180,7 +199,7 @@ class Intake:
     async def _store_batch(self) -> None:
         batch = self._batch()
         events: list[Received] = []
-        dead: list[tuple[AbstractIncomingMessage, str]] = []
+        dead: list[Dead] = []
         by_event: dict[object, AbstractIncomingMessage] = {}
         for message in batch:
             try:
@@ -194,29 +213,40 @@ class Intake:
         dead += [(by_event[event_id], reason) for event_id, reason in stored.refused.items()]
         if stored.turns:
             self.on_stored(stored.turns)
-        rejected = await self._bury(dead)
-        if rejected:
+        await self._settle(batch, dead)
+        del self._arrived[: len(batch)]
+        self._changed.set()
+
+    async def _settle(self, batch: Sequence[AbstractIncomingMessage], dead: Sequence[Dead]) -> None:
+        """Acknowledge what is stored, and leave the rest to be buried."""
+        if dead or self.burying.keeps_any:
+            unstored = {message.delivery_tag for message, _ in dead}
             for message in batch:
-                if message not in rejected:
+                if message.delivery_tag not in unstored:
                     await self.acknowledge(message, multiple=False)
         else:
             await self.acknowledge(batch[-1])
-        del self._arrived[: len(batch)]
-        self._changed.set()
-        self.on_settled()
+        if dead:
+            self.burying.take(dead)
+        if len(dead) < len(batch):
+            self.on_settled()
 
     async def _store(self, events: Sequence[Received]) -> Stored:
         """Store them as soon as the database does. They are kept: a queue may count how often it gives a message."""
         failures = 0
         while True:
             try:
-                return await self.storage.store(self.line, events)
+                stored = await self.storage.store(self.line, events)
             except TROUBLE as error:
                 if self._ending.is_set():
                     raise
                 failures += 1
-                self.on_trouble(error, failures)
-            await pause(failures, self._ending)
+                self.trouble.begin(error)
+                await pause(failures, self._ending)
+            else:
+                if failures:
+                    self.trouble.end()
+                return stored
 
     async def acknowledge(self, last: AbstractIncomingMessage, *, multiple: bool = True) -> None:
         """Say that this one and all before it are ours; what is not heard comes again, and is known by its id."""
@@ -226,38 +256,10 @@ class Intake:
             async with asyncio.timeout(STEP_SECONDS_MAX):
                 await last.ack(multiple=multiple)
 
-    async def _bury(
-        self, dead: Sequence[tuple[AbstractIncomingMessage, str]]
-    ) -> list[AbstractIncomingMessage]:
-        """Send what cannot be stored to the dead letters, each with its reason; return what was rejected instead."""
-        rejected: list[AbstractIncomingMessage] = []
-        if not dead or self._link is None:
-            return rejected
-        if self._letters is None or self._letters.is_closed:
-            self._letters = await self._link.channel()
-        exchange = await self._letters.get_exchange(self.dead_letter_exchange, ensure=False)
-        for message, reason in dead:
-            _log.error(
-                "message goes to the dead letters: %s",
-                reason,
-                extra={"queue": self.queue, "id": message.message_id},
-            )
-            letter = letter_of(message, self.queue, reason)
-            with explained(self._link.address, STEP_SECONDS_MAX):
-                async with asyncio.timeout(STEP_SECONDS_MAX):
-                    if header_bytes(letter) > self._link.frame_bytes_max:
-                        # Its reason makes it too large to be sent: by the queue's own way it goes without one.
-                        await message.reject(requeue=False)
-                        rejected.append(message)
-                    else:
-                        await self._send(exchange, letter, message.routing_key or self.queue)
-        return rejected
-
-    async def _send(self, exchange: AbstractExchange, letter: Message, routing_key: str) -> None:
-        try:
-            await exchange.publish(letter, routing_key)
-        except DeliveryError as error:
-            raise BrokerRefusal(
-                f"exchange {self.dead_letter_exchange!r} does not take a dead letter of queue {self.queue!r}: its "
-                "queue is full, or somebody has unbound or deleted it"
-            ) from error
+    async def _reject(self, message: AbstractIncomingMessage) -> None:
+        """Let the broker take it for dead."""
+        if self._lost or self._link is None:
+            return
+        with explained(self._link.address, STEP_SECONDS_MAX):
+            async with asyncio.timeout(STEP_SECONDS_MAX):
+                await message.reject(requeue=False)

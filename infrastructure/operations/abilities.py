@@ -39,7 +39,7 @@ class Relay:
     code_version: str
     abilities: dict[str, dict[str, int]]
     pauses: dict[str, dict[str, str]]
-    """Publishers whose broker takes nothing there, each with `reason` and `since`."""
+    """Publishers whose broker takes nothing there, and queues that give nothing, each with `reason` and `since`."""
     takes_events: bool
     """Whether it claims pending events; a consumer runs what its queues bring alone."""
     patterns: dict[str, list[str]] | None

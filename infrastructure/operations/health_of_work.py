@@ -29,7 +29,8 @@ NONE_TAKES_EVENTS = "none takes events (consumers run what their queues bring, a
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
     """Check relays, backlog, leases, subscriptions and dead letters."""
     checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
-    return [*checks, _dead(seen), *_left_over(seen), *_held(seen), *_paused_publishers(seen)]
+    waits = [*_left_over(seen), *_held(seen), *_paused_publishers(seen), *_stuck_queues(seen)]
+    return [*checks, _dead(seen), *waits]
 
 
 def _relays(seen: Overview) -> Check:
@@ -146,6 +147,16 @@ def _paused_publishers(seen: Overview) -> Iterator[Check]:
                 f"{each['name']} is paused, {_wait(each['waiting'])}: {each['broker_away']}",
                 "mend the broker, and it goes on by itself within seconds; nothing is lost and nobody is charged",
             )
+
+
+def _stuck_queues(seen: Overview) -> Iterator[Check]:
+    for each in seen.queues:
+        yield warn(
+            "queue",
+            f"{each.queue} is stuck since {each.since:%Y-%m-%d %H:%M}, for process {each.process_id} on "
+            f"{each.host}: {each.reason}",
+            "mend it, and the consumer goes on by itself within seconds; nothing is lost",
+        )
 
 
 def _are(number: int) -> str:

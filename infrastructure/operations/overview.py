@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from infrastructure.operations.abilities import carried_no_more, relays, stranded
 from infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
+from infrastructure.relay.pausing import QUEUE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from infrastructure.operations.abilities import Relay, Stranded
     from infrastructure.operations.desk import Desk
 
 Row = dict[str, Any]
+
+
+@attrs.frozen
+class StuckQueue:
+    """A queue that a live consumer cannot take from as it should."""
+
+    queue: str
+    since: datetime
+    host: str
+    process_id: int
+    reason: str
 
 
 @attrs.frozen
@@ -25,6 +40,7 @@ class Overview:
     oldest: Row | None
     subscriptions: list[Row]
     stranded: list[Stranded]
+    queues: list[StuckQueue]
 
     @property
     def live(self) -> list[Relay]:
@@ -55,4 +71,23 @@ async def overview(desk: Desk) -> Overview:
         oldest=dict(oldest[0]) if oldest else None,
         subscriptions=subscriptions,
         stranded=await stranded(desk, found, subscriptions),
+        queues=_stuck_queues(found),
     )
+
+
+def _stuck_queues(found: Iterable[Relay]) -> list[StuckQueue]:
+    """Return what consumers tell of their queues, in the order of the names."""
+    told = [
+        StuckQueue(
+            name.removeprefix(QUEUE),
+            datetime.fromisoformat(pause["since"]),
+            relay.host,
+            relay.process_id,
+            pause["reason"],
+        )
+        for relay in found
+        if relay.live
+        for name, pause in relay.pauses.items()
+        if name.startswith(QUEUE)
+    ]
+    return sorted(told, key=lambda each: (each.queue, each.since))

@@ -23,6 +23,8 @@ _log = logging.getLogger("outbox.relay")
 
 # The third delay of EXPONENTIAL: a broker that is back is found within seconds, however long it was away.
 FAILURES_COUNTED_MAX = 3
+QUEUE = "queue "
+"""What the name of a pause begins with that is a consumed queue's; no publisher's name has a blank."""
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ import attrs
 from infrastructure.relay.publishing import TAKEN_MAX, Press
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from infrastructure.relay.lanes import Turn
     from infrastructure.relay.pausing import Pause
@@ -22,6 +22,8 @@ class Presses:
     """A press for each publisher that this relay carries."""
 
     each: dict[str, Press] = attrs.Factory(dict)
+    others: Mapping[str, Pause] = attrs.Factory(dict)
+    """What else is paused in this process."""
     changed: asyncio.Event = attrs.Factory(asyncio.Event)
     """Set when a pause has begun or ended."""
 
@@ -48,7 +50,8 @@ class Presses:
     @property
     def pauses(self) -> dict[str, Pause]:
         """Who is paused, and why."""
-        return {name: press.pausing.pause for name, press in self.each.items() if press.pausing.pause}
+        found = {name: press.pausing.pause for name, press in self.each.items() if press.pausing.pause}
+        return {**found, **self.others}
 
     def take(self, works: Iterable[EventWork]) -> None:
         """Publish events out of their first pass."""

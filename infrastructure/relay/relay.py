@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from infrastructure.brokers import Outlet, Publisher
     from infrastructure.relay.due_turns import TurnKey
+    from infrastructure.relay.pausing import Pause
 
 
 class OutboxRelay:
@@ -83,6 +84,7 @@ class OutboxRelay:
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._work: Delivering | None = None
+        self._pauses_of_others: dict[str, Pause] = {}
         self.subscribed = asyncio.Event()
         """Set while the database knows what this relay carries: from then on that is due."""
         self.paused: dict[str, str] = {}
@@ -108,6 +110,17 @@ class OutboxRelay:
         """Look at once for deliveries that somebody in this process has just committed."""
         if self._work is not None:
             self._work.hear_of(turns)
+
+    def note_pause(self, name: str, pause: Pause | None) -> None:
+        """Let `status` and `doctor` show what somebody in this process waits for; without a pause, no more."""
+        if self._pauses_of_others.get(name) == pause:
+            return
+        if pause is None:
+            del self._pauses_of_others[name]
+        else:
+            self._pauses_of_others[name] = pause
+        if self._work is not None:
+            self._work.presses.changed.set()
 
     def stop(self) -> None:
         """Claim no more; running handlers get a grace period."""
@@ -166,7 +179,7 @@ class OutboxRelay:
         ledger = Ledger(self._store)
         hand = InHand(ledger, roster)
         crew = Crew(hand, concurrency=self._settings.concurrency, schema=self._schema)
-        presses = Presses()
+        presses = Presses(others=self._pauses_of_others)
         claimer = Claimer(
             self._store,
             hand,

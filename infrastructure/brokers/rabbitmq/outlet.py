@@ -30,6 +30,7 @@ from infrastructure.brokers.rabbitmq.link import Link, header_bytes
 from infrastructure.brokers.rabbitmq.trouble import (
     BrokerForbids,
     BrokerRefusal,
+    alarm,
     explained,
     is_cancelled,
     sentence,
@@ -145,7 +146,7 @@ class RabbitOutlet:
             tries_left -= 1
             exchange = await self._opened()
             if await self._is_blocked():
-                return Outage(_blocked(self.link.address))
+                return Outage(str(alarm(self.link.address)))
             if routing_key in self._guilty:
                 return await self._publish_alone(message, routing_key)
             try:
@@ -276,7 +277,7 @@ class RabbitOutlet:
     async def _outage(self, refusal: BrokerRefusal, cause: BaseException | None) -> Outage:
         if await self.link.blocked():
             # The connection is kept: it is told when the alarm is over.
-            return Outage(_blocked(self.link.address))
+            return Outage(str(alarm(self.link.address)))
         self._forget(whole=True)
         self._look_at = 0.0
         if isinstance(cause, ChannelAccessRefused):
@@ -292,13 +293,6 @@ class RabbitOutlet:
             self._channel = self._exchange = None
             if whole:
                 self.link.drop()
-
-
-def _blocked(address: Address) -> str:
-    return (
-        f"RabbitMQ at {address} takes no messages, by an alarm of its memory or its disk: look at "
-        "`rabbitmqctl status`, let consumers empty the queues or give it room"
-    )
 
 
 def _is_over_a_message(error: BaseException) -> bool:

@@ -80,6 +80,14 @@ def unanswered(address: Address, seconds_max: float) -> BrokerUnreachable:
     )
 
 
+def alarm(address: Address) -> BrokerUnreachable:
+    """Say that the broker has asked us to send nothing."""
+    return BrokerUnreachable(
+        f"RabbitMQ at {address} takes no messages, by an alarm of its memory or its disk: look at "
+        "`rabbitmqctl status`, let consumers empty the queues or give it room"
+    )
+
+
 def is_cancelled() -> bool:
     """Whether the running task itself was cancelled."""
     task = asyncio.current_task()

@@ -124,6 +124,10 @@ class Outbox:
         )
         return lease
 
+    async def pauses(self, told: dict[str, dict[str, str]]) -> None:
+        """Let every relay tell of these."""
+        await self.execute("UPDATE outbox_relays SET pauses = $1::text::jsonb", json.dumps(told))
+
     async def status(self, event_id: UUID) -> str:
         """The event's status, and what its deliveries are at."""
         rows = await self.rows(

@@ -72,15 +72,18 @@ def test_status_is_sections_for_people_and_one_document_for_programs(run: Any, b
 
     async def stranded(outbox: Outbox) -> None:
         await outbox.delivery(await outbox.event(status="open"), "waiting", handler="bank.Gone")
+        await outbox.pauses({"queue notes": {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}})
 
     by_hand(stranded)
     code, out, _ = run("status")
     assert code == 0
-    for title in ("# relays", "# events", "# subscriptions", "# no live relay can run"):
+    titles = ("# relays", "# events", "# subscriptions", "# no live relay can run", "# queues that are stuck")
+    for title in titles:
         assert title in out
     assert "bank.Gone\tbank.paid v1\t1\t" in out
+    assert "notes\thost-1\t7\t2026-01-02 03:04:05\tit is away\n" in out
     seen = json.loads(run("status", "--json")[1])
-    assert set(seen) == {"relays", "backlog", "oldest", "subscriptions", "stranded"}
+    assert set(seen) == {"relays", "backlog", "oldest", "subscriptions", "stranded", "queues"}
     assert seen["relays"][0]["host"] == "host-1"
 
 

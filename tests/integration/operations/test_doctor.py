@@ -135,6 +135,15 @@ async def test_deliveries_that_wait_while_no_relay_runs_wait_for_one(outbox: Any
     assert (found.state, found.remedy) == ("fail", "start `outbox relay`, and look again")
 
 
+async def test_a_queue_that_a_consumer_is_stuck_with_is_a_warning(outbox: Any) -> None:
+    """T4, O5."""
+    await outbox.relay()
+    await outbox.pauses({"queue notes": {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}})
+    found = (await work(outbox))["queue"]
+    assert found.state == "warn"
+    assert found.detail == "notes is stuck since 2026-01-02 03:04, for process 7 on host-1: it is away"
+
+
 async def test_dead_letters_and_paused_handlers_are_warnings(outbox: Any) -> None:
     await outbox.subscription()
     await outbox.execute("UPDATE outbox_subscriptions SET paused_at = now()")

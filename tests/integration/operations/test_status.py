@@ -94,6 +94,18 @@ async def test_what_no_live_relay_can_run_is_named_with_the_reason(outbox: Any) 
     }
 
 
+async def test_a_queue_is_told_by_each_live_consumer_that_is_stuck_with_it(outbox: Any) -> None:
+    """T4: and by none that lives no more; what publishers tell is told with their subscriptions."""
+    await outbox.relay()
+    await outbox.relay(live=False)
+    late = {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}
+    await outbox.pauses({"queue b": late, "queue a": late, "bank": late})
+    assert [
+        (each.queue, each.host, each.process_id, each.reason, each.since.isoformat())
+        for each in (await overview(outbox.desk)).queues
+    ] == [(name, "host-1", 7, "it is away", late["since"]) for name in ("a", "b")]
+
+
 async def test_of_a_big_table_what_is_delivered_is_estimated_and_never_less_than_none(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from aio_pika.exceptions import DeliveryError
 
 from infrastructure.brokers import Queue
 from infrastructure.brokers.rabbitmq import Address
@@ -86,7 +85,7 @@ async def test_told_to_stop_without_a_broker_it_stores_what_it_has_and_ends(post
             await post.note("a")
             await until(lambda: is_held_up(stage))
             await post.proxy.close()
-            await until(lambda: is_so(not consumer._link.is_open))  # noqa: SLF001 - nothing else knows
+            await until(lambda: is_so(not consumer._takings[0]._link.is_open))  # noqa: SLF001 - nothing else knows
             consumer.stop()
     assert await stage.events() == {"a": "delivered"}
     await until(lambda: lies(post, post.queue, 1))
@@ -115,7 +114,7 @@ async def test_a_queue_is_not_taken_for_empty_by_a_broker_that_says_nothing(
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
         post.proxy.answers.clear()
-        assert not await consumer._all_empty()  # noqa: SLF001 - `emptied` asks until it is so
+        assert not await consumer._takings[0].is_empty()  # noqa: SLF001 - `emptied` asks until it is so
         post.proxy.cut()
         post.proxy.answers.set()
         await until(lambda: is_so(not consumer.consuming.is_set()))
@@ -184,7 +183,7 @@ def away(monkeypatch: pytest.MonkeyPatch) -> type[Away]:
     monkeypatch.setattr(Away, "tries", 0)
     monkeypatch.setattr(Away, "is_away", True)
     monkeypatch.setattr("infrastructure.consumer.consumer.Line", Away)
-    monkeypatch.setattr("infrastructure.consumer.intake.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
     return Away
 
 
@@ -219,40 +218,11 @@ async def test_told_to_stop_while_the_database_is_away_it_ends(
     await until(lambda: lies(post, post.queue, 1))
 
 
-async def test_a_trouble_that_comes_back_with_each_message_is_met_ever_more_slowly(
-    own_post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """R12: that the broker takes us for a consumer is no success, that a message is out of the queue is one."""
-    control, pauses = own_post.broker.control, list[int]()
-    assert control is not None
-
-    async def pause(failures: int, _: asyncio.Event) -> None:
-        pauses.append(failures)
-
-    monkeypatch.setattr("infrastructure.consumer.consumer.pause", pause)
-    full = '{"max-length": 1, "overflow": "reject-publish"}'
-    await own_post.declare()
-    await asyncio.to_thread(control, "set_policy", "full", own_post.dead, full, "--apply-to", "queues")
-    with pytest.raises(DeliveryError):
-        while True:
-            await own_post.send(b"", {}, queue=own_post.dead)
-    await own_post.send(b"no json", {})
-    async with consuming(own_post, stage) as consumer:
-        await until(lambda: is_so(len(pauses) >= 3))
-        await asyncio.to_thread(control, "clear_policy", "full")
-        await until(lambda: is_so(consumer._failures == 0))  # noqa: SLF001 - nothing else knows
-        assert pauses == [*range(1, len(pauses) + 1)]
-        known = len(pauses)
-        own_post.proxy.cut()
-        await until(lambda: is_so(len(pauses) > known))
-        assert pauses[known] == 1
-
-
 async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12: so it is told, even where nothing has arrived since the last time."""
-    monkeypatch.setattr("infrastructure.consumer.consumer.PEACE_SECONDS", 0.0)
+    monkeypatch.setattr("infrastructure.consumer.taking.PEACE_SECONDS", 0.0)
     await post.declare()
     async with consuming(post, stage) as consumer:
         for _ in range(2):

@@ -1,0 +1,167 @@
+"""Taking from one queue: connect, serve, fail, pause and begin anew, whatever becomes of other queues (T3, T4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from typing import TYPE_CHECKING
+
+from infrastructure.brokers.rabbitmq.declaring import declare
+from infrastructure.brokers.rabbitmq.link import Link
+from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
+from infrastructure.consumer.intake import Intake
+from infrastructure.consumer.troubles import Trouble, pause, together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from infrastructure.brokers.rabbitmq.address import Address
+    from infrastructure.brokers.topology import Topology
+    from infrastructure.consumer.storing import Storage
+    from infrastructure.relay.due_turns import TurnKey
+    from infrastructure.relay.line import Line
+    from infrastructure.relay.pausing import Pause
+
+_log = logging.getLogger("outbox.consumer")
+
+# A connection that has stood for so long is lost for another reason than the one before.
+PEACE_SECONDS = 60.0
+DRAIN_SECONDS_MAX = 10.0
+_LINK_NAME_CHARACTERS_MAX = 200
+
+
+class Taking:
+    """One queue's consumer, on connections of its own: what it fails over stops no other queue."""
+
+    def __init__(
+        self,
+        address: Address,
+        topology: Topology,
+        storage: Storage,
+        line: Line,
+        prefetch: int,
+        *,
+        stopping: asyncio.Event,
+        on_stored: Callable[[Sequence[TurnKey]], None],
+        on_change: Callable[[Taking], None],
+    ) -> None:
+        self.queue = storage.queue
+        self._topology = topology.reading([self.queue])
+        self._stopping = stopping
+        self._on_change = on_change
+        self._link = _link(address, f"outbox consumer {self.queue}")
+        self._connecting, storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
+        self._troubles = (self._connecting, storing, burying)
+        self._intake = Intake(
+            storage,
+            line,
+            prefetch,
+            on_stored,
+            self._begin_anew,
+            storing,
+            topology.reading([]),
+            _link(address, f"outbox dead letters of {self.queue}"),
+            burying,
+        )
+        self._failures = 0
+        self._peace_at = math.inf
+        self.is_consuming = False
+        """Whether the broker knows us as the queue's consumer."""
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """What the queue is stuck over at the moment."""
+        return next((each.error for each in self._troubles if each.error is not None), None)
+
+    @property
+    def pause(self) -> Pause | None:
+        """All that is wrong with it, and since when."""
+        return together(self._troubles)
+
+    async def is_empty(self) -> bool:
+        """Whether we consume the queue, and nothing is left in it."""
+        try:
+            return self.is_consuming and await self._intake.is_empty()
+        except BrokerRefusal:
+            return False  # the connection is lost, and made again
+
+    async def run(self) -> None:
+        """Take until told to stop, through every loss of the broker or the database."""
+        try:
+            while not self._stopping.is_set():
+                await self._take_once()
+                await pause(self._failures, self._stopping)
+        finally:
+            await self._link.close()
+            await self._intake.close()
+
+    async def _take_once(self) -> None:
+        self._peace_at = math.inf
+        try:
+            await self._consume()
+            # An intake that ends without a word is no reason to hurry.
+            self._failures += 1
+        except Exception as error:  # noqa: BLE001 - what nobody thought of, too: other queues go on
+            # That it consumes is no success: what it takes may be what it fails over, each time again.
+            if self._peace_at < time.monotonic():
+                self._begin_anew()
+            self._failures += 1
+            self._connecting.begin(error)
+        finally:
+            self.is_consuming = False
+            self._link.drop()
+            self._intake.let_go()
+            self._changed()
+
+    async def _consume(self) -> None:
+        """Consume the queue until it is lost, or told to stop."""
+        await declare(self._link, self._topology)
+        await self._intake.open(self._link)
+        self._connecting.end(may_come_back=True)
+        self._peace_at = time.monotonic() + PEACE_SECONDS
+        self.is_consuming = True
+        self._changed()
+        _log.info("consuming", extra={"queue": self.queue})
+        await self._serve()
+
+    async def _serve(self) -> None:
+        stop = asyncio.create_task(self._stopping.wait(), name=f"outbox-consume-stop-{self.queue}")
+        serving = [
+            asyncio.create_task(serve(), name=f"outbox-{what}-{self.queue}")
+            for what, serve in (("consume", self._intake.serve), ("bury", self._intake.burying.serve))
+        ]
+        try:
+            await asyncio.wait([stop, *serving], return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set():
+                await self._drain(serving)
+        finally:
+            for task in (stop, *serving):
+                task.cancel()
+            await asyncio.wait([stop, *serving])
+        for task in serving:
+            if not task.cancelled():
+                task.result()
+
+    async def _drain(self, serving: Sequence[asyncio.Task[None]]) -> None:
+        """Store what has been taken; without a database or a broker it stays with the broker, and comes again."""
+        draining = asyncio.create_task(self._intake.drain(), name=f"outbox-drain-{self.queue}")
+        await asyncio.wait(
+            [draining, *serving], timeout=DRAIN_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
+        )
+        draining.cancel()
+        await asyncio.wait([draining])
+        if not draining.cancelled() and (error := draining.exception()):
+            _log.warning("%s; what was not acknowledged comes again", error, extra={"queue": self.queue})
+
+    def _begin_anew(self) -> None:
+        self._failures = 0
+        self._connecting.forget()
+
+    def _changed(self) -> None:
+        self._on_change(self)
+
+
+def _link(address: Address, name: str) -> Link:
+    return Link(address, name[:_LINK_NAME_CHARACTERS_MAX])

@@ -1,0 +1,95 @@
+"""What is wrong with a queue: logged when it is news, kept for `status` and `doctor` while it lasts (T4, O1)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import attrs
+
+from infrastructure.brokers.rabbitmq.declaring import TopologyConflict
+from infrastructure.connections import TROUBLE
+from infrastructure.relay.pausing import Pause
+from infrastructure.relay.running import storable
+from kernel.retry import EXPONENTIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_log = logging.getLogger("outbox.consumer")
+
+# The third delay of EXPONENTIAL: who is back is found within seconds.
+FAILURES_COUNTED_MAX = 3
+# What lasts is said again, for those who look at the end of a log; what is another sentence is said at once.
+REPEAT_SECONDS = 60.0
+
+
+async def pause(failures: int, end: asyncio.Event) -> None:
+    """Wait before the next try, unless there is to be none."""
+    seconds = EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await end.wait()
+
+
+@attrs.define(eq=False)
+class Trouble:
+    """One way in which a queue may be stuck."""
+
+    queue: str
+    on_change: Callable[[], None]
+    error: BaseException | None = None
+    """Why it is stuck at the moment."""
+    pause: Pause | None = None
+    _told: str | None = None
+    _repeat_at: float = 0.0
+
+    def begin(self, error: BaseException) -> None:
+        """Take note of a failure, the first or another."""
+        self.error = error
+        is_known = isinstance(error, TROUBLE)
+        sentence = str(error) if is_known else f"{type(error).__name__}: {error}"
+        self._log(sentence, None if is_known else error)
+        reason, before = storable(sentence), self.pause
+        self.pause = Pause(reason, before.since if before else datetime.now(UTC))
+        if self.pause != before:
+            self.on_change()
+
+    def end(self, *, may_come_back: bool = False) -> None:
+        """Take note that it is over; what comes back each time that it seems to be over is no news then."""
+        if not may_come_back:
+            self.forget()
+        self.error = None
+        if self.pause is not None:
+            self.pause = None
+            self.on_change()
+
+    def forget(self) -> None:
+        """Take the next failure for news, whatever it is."""
+        self._told = None
+
+    def _log(self, sentence: str, unknown: BaseException | None) -> None:
+        if sentence == self._told and time.monotonic() < self._repeat_at:
+            return
+        self._told, self._repeat_at = sentence, time.monotonic() + REPEAT_SECONDS
+        is_error = unknown is not None or isinstance(self.error, TopologyConflict)
+        _log.log(
+            logging.ERROR if is_error else logging.WARNING,
+            "%s; the consumer tries again",
+            sentence,
+            exc_info=unknown,
+            extra={"queue": self.queue},
+        )
+
+
+def together(troubles: Iterable[Trouble]) -> Pause | None:
+    """Return all that is wrong with a queue as one thing."""
+    found = [each.pause for each in troubles if each.pause is not None]
+    if not found:
+        return None
+    reasons = dict.fromkeys(each.reason for each in found)
+    return Pause("; ".join(reasons), min(each.since for each in found))
