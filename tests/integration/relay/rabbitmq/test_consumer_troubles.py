@@ -289,6 +289,25 @@ async def test_once_the_others_are_emptied_before_it_is_told_that_one_cannot_be(
         assert await stored(stage, 300)
 
 
+async def test_once_a_queue_is_not_empty_while_something_is_to_be_buried(
+    own_post: Post, stage: Stage, quick: None
+) -> None:
+    """T3: `--once`."""
+    await own_post.declare()
+    await own_post.send(b"no json", {}, message_id="bad")
+    await own_post.note("after")
+    async with AsyncExitStack() as state:
+        await state.enter_async_context(no_room_for_the_dead(own_post))
+        async with consuming(own_post, stage) as consumer:
+            with pytest.raises(BrokerRefusal, match="does not take a dead letter"):
+                await asyncio.wait_for(consumer.emptied(), 20)
+            await until(lambda: stored(stage, 1))
+            await state.aclose()
+            await until(lambda: told(stage, own_post.queue, None))
+            await asyncio.wait_for(consumer.emptied(), 20)
+    assert "bad" in {each.message_id for each in await own_post.take(own_post.dead)}
+
+
 async def test_what_nobody_thought_of_is_told_with_its_traceback_and_tried_again_ever_more_slowly(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
