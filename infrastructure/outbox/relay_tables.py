@@ -174,7 +174,7 @@ outbox_relays = Table(
         JSONB,
         nullable=False,
         server_default=text("'{}'"),
-        comment="publishers whose broker takes nothing at the moment, each with the reason and since when",
+        comment="publishers whose broker takes nothing, and queues that give nothing; each with reason and since when",
     ),
     Column(
         "takes_events",

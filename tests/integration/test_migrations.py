@@ -66,7 +66,7 @@ SIXTH = Step(
     "What a relay is there for, told in the row of its lease: whether it takes events, and what it is subscribed to.",
 )
 SEVENTH = Step(
-    "outbox", "outbox_0007", "What is said of a delivery's position, which is its event's or a later number."
+    "outbox", "outbox_0007", "What is said of two columns: of a delivery's position and of a relay's pauses."
 )
 ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH]
 ALL_BACK = ALL[::-1]
