@@ -24,7 +24,7 @@ test: $(READY) ## the whole suite with branch coverage, held against coverage-fl
 	@$(BIN)/coverage json --quiet
 	@$(BIN)/python tools/coverage_floor.py
 
-faults: $(READY) ## what was committed against what was done, while processes are killed; most of an hour
+faults: $(READY) ## what was committed against what was done, while processes are killed; 25 minutes
 	@$(BIN)/python -m tests.faults
 
 check: $(READY) ## format, style, types, architecture
