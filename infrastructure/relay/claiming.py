@@ -104,7 +104,7 @@ class Claimer:
         self._look()
 
     def look_on(self) -> None:
-        """Take every reason; a look at all turns that is under way goes on, and at once."""
+        """Take every reason; a look at all turns that is under way goes on."""
         self.turns.look_on()
         self._look()
 
@@ -231,6 +231,7 @@ class Claimer:
         # Where a suspect is, and what is too large for now, a look at all finds.
         self.turns.everywhere = self.turns.everywhere or scan.suspects or scan.more
         self._note_due(scan.next_in_seconds)
+        self.turns.keep_in_use({*known} - {(row.handler, row.turn) for row in rows})
         return self._take(rows)
 
     async def claim_deliveries(self, line: Line, lease: Lease, *, suspects: bool = False) -> int:

@@ -216,6 +216,17 @@ class Delivering:
                 # What was given back may be claimed by us again when we come to say it once more.
                 self.tenure.lose()
             raise
+        self._hear_of_written()
+
+    def _hear_of_written(self) -> None:
+        changed, done = self.ledger.changed_turns, self.ledger.done_turns
+        if done:
+            self.ledger.done_turns = []
+            self.claimer.turns.hear_of_done(done)
+            self.wake.set()
+        if changed:
+            self.ledger.changed_turns = []
+            self.hear_of(changed)
 
     async def write(self) -> None:
         """Wait for outcomes, and write them: at once, but those that trickle in from a broker together."""
@@ -225,9 +236,6 @@ class Delivering:
             await asyncio.sleep(rest)
         await self._write()
         self._write_at = time.monotonic() + GATHER_SECONDS
-        if turns := self.ledger.changed_turns:
-            self.ledger.changed_turns = []
-            self.hear_of(turns)
 
     async def write_last(self) -> bool:
         """Write what there is; False if the database does not take it."""

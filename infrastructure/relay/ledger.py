@@ -44,7 +44,9 @@ class Ledger:
     on_settled: Callable[[int], None] = attrs.field(init=False)
     counts: Counts = attrs.Factory(Counts)
     changed_turns: list[TurnKey] = attrs.Factory(list)
-    """Where something was written that may let a delivery run."""
+    """Where something was written that may let a delivery run, or is to run at another time."""
+    done_turns: list[TurnKey] = attrs.Factory(list)
+    """Where a delivery was done."""
     unwritten: asyncio.Event = attrs.Factory(asyncio.Event)
     releasing: bool = False
     """Whether something is being given back, or was when its answer was lost."""
@@ -133,4 +135,5 @@ class Ledger:
             self.counts.settled += outcome.status in ("done", "skipped")
             self.counts.failed += outcome.status == "waiting" and outcome.error_message is not None
             self.counts.dead += outcome.status == "dead"
-            self.changed_turns.append((outcome.handler, outcome.order_key))
+            turns = self.done_turns if outcome.status == "done" else self.changed_turns
+            turns.append((outcome.handler, outcome.order_key))

@@ -205,8 +205,7 @@ class Ship(OutboxRelay):
     async def claim_known(self) -> int:
         """What it has heard of by what it wrote, whenever that was."""
         work = self.at_work
-        heard, work.ledger.changed_turns = work.ledger.changed_turns, []
-        work.claimer.turns.hear(heard)
+        work._hear_of_written()  # noqa: SLF001 - as who writes does
         try:
             claimed = await work.claimer.claim_known(self._lines["claim"], self.lease)
         except LeaseLost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infrastructure.relay import due_turns
-from infrastructure.relay.due_turns import DueTurns
+from infrastructure.relay.due_turns import REST_SECONDS_MAX, DueTurns
 
 HANDLERS = {"h", "i"}
 
@@ -59,6 +59,24 @@ def test_what_cannot_be_run_here_now_is_left_to_a_look_at_all(turns: DueTurns) -
     assert (turns.has_known, turns.scanning) == (False, True)
 
 
+def test_where_all_is_done_there_is_nothing_to_look_at_unless_more_was_heard_of(turns: DueTurns) -> None:
+    """R4: what came while an earlier one was in hand has its turn with the end of that."""
+    turns.hear([("h", "1")])
+    turns.take_known(1, HANDLERS)
+    turns.keep_in_use([("h", "1")])
+    turns.hear_of_done([("h", "1"), ("h", "2")])
+    assert turns.take_known(2, HANDLERS) == [("h", "1")]
+    turns.hear_of_done([("h", "1")])
+    assert (turns.has_known, turns.scanning) == (False, True)
+
+
+def test_too_many_in_use_are_left_to_a_look_at_all(turns: DueTurns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_turns, "KNOWN_MAX", 1)
+    turns.keep_in_use([("h", "1"), ("h", "2")])
+    turns.hear_of_done([("h", "1"), ("h", "2")])
+    assert (turns.has_known, turns.scanning) == (False, True)
+
+
 def test_too_many_to_be_known_are_left_to_a_look_at_all(
     turns: DueTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,33 +101,58 @@ def test_a_look_goes_on_where_it_was(turns: DueTurns, clock: Time) -> None:
     assert (turns.scanning, turns.begin_scan()) == (True, {"h": "m"})
 
 
-@pytest.mark.parametrize(
-    ("seconds", "found", "after", "rest"),
-    [
-        (0.01, True, {}, 0.0),
-        (0.01, False, {}, 0.09),
-        (0.01, False, {"h": "m"}, 0.0),
-        (0.5, True, {}, 4.5),
-        (0.5, False, {"h": "m"}, 4.5),
-    ],
-    ids=["useful", "in vain", "on its way", "dear", "dear and on its way"],
-)
-def test_looks_at_all_that_are_in_vain_or_dear_take_a_tenth_of_the_time(
-    turns: DueTurns, clock: Time, seconds: float, found: bool, after: dict[str, str], rest: float
-) -> None:
-    look(turns, clock, seconds=seconds, found=found, after=after)
-    assert turns.rest_seconds == pytest.approx(rest)
-    clock.now += rest
+def test_a_look_in_vain_is_followed_by_a_rest_nine_times_as_long(turns: DueTurns, clock: Time) -> None:
+    look(turns, clock, seconds=0.01)
+    turns.hear([])
+    assert turns.rest_seconds == pytest.approx(0.09)
+    clock.now += 0.09
     assert turns.rest_seconds == pytest.approx(0.0)
 
 
-def test_who_looks_on_ends_a_rest_and_begins_a_look_unless_one_is_under_way(
+def test_a_rest_has_a_limit(turns: DueTurns, clock: Time) -> None:
+    """R3, R10: whatever the answer has waited for, it was not always the server's work."""
+    look(turns, clock, seconds=20.0)
+    turns.hear([])
+    assert turns.rest_seconds == pytest.approx(REST_SECONDS_MAX)
+
+
+def test_after_a_look_that_found_something_there_is_a_rest_only_while_turns_are_known(
     turns: DueTurns, clock: Time
 ) -> None:
+    """R13: however long it took, there may be more."""
+    look(turns, clock, seconds=0.01, found=True)
+    turns.hear([("h", "1")])
+    assert turns.rest_seconds == pytest.approx(0.09)
+    turns.take_known(1, HANDLERS)
+    assert turns.rest_seconds == 0.0
+
+
+def test_a_look_that_is_under_way_does_not_rest(turns: DueTurns, clock: Time) -> None:
+    look(turns, clock, seconds=0.5, after={"h": "m"})
+    assert turns.rest_seconds == 0.0
+
+
+def test_who_asks_for_a_look_at_all_does_not_wait_for_a_rest(turns: DueTurns, clock: Time) -> None:
+    """R3, R10: a poll, an operator, a takeover, a delivery whose time has come."""
+    look(turns, clock, seconds=0.1)
+    turns.hear([])
+    turns.everywhere = True
+    assert turns.rest_seconds == 0.0
+
+
+def test_who_asks_during_a_look_gets_another_without_a_rest(turns: DueTurns, clock: Time) -> None:
+    began = clock.now
+    turns.begin_scan()
+    turns.everywhere = True
+    clock.now += 0.1
+    turns.end_scan(began, {}, found=False)
+    assert (turns.scanning, turns.rest_seconds) == (True, 0.0)
+
+
+def test_who_looks_on_begins_a_look_unless_one_is_under_way(turns: DueTurns, clock: Time) -> None:
     look(turns, clock, seconds=1.0, after={"h": "m"})
     turns.look_on()
-    assert (turns.rest_seconds, turns.everywhere) == (0.0, False)
+    assert not turns.everywhere
     look(turns, clock, seconds=1.0)
-    assert not turns.scanning
     turns.look_on()
-    assert (turns.rest_seconds, turns.everywhere) == (0.0, True)
+    assert turns.everywhere

@@ -130,6 +130,19 @@ async def test_what_is_unsettled_is_found_where_much_has_not_been_cleaned_up(sta
     assert (await stage.delivery("b", "h"))["status"] == "waiting"
 
 
+async def test_what_was_heard_of_is_not_kept_by_a_program_with_a_loop_of_its_own(stage: Stage) -> None:
+    """R1, R12: which may run for days."""
+    relay = stage.relay(handler("h", Recorder().fail("a").fail("b")))
+    for what in ("a", "b"):
+        await stage.put(what, of=uuid4())
+        await relay.run_once()
+    await relay.run_once()
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    assert work is not None
+    assert (work.ledger.changed_turns, work.ledger.done_turns) == ([], [])
+    assert not work.claimer.turns.has_known
+
+
 class Explaining:
     """A relay's line that says what the server has read."""
 
