@@ -101,13 +101,6 @@ async def skip(
     return await _in_batches(desk, list(reversed(chosen)), SKIP, advance)
 
 
-async def skip_together(
-    desk: Desk, chosen: Sequence[Chosen], advance: Callable[[int], None] = lambda _: None
-) -> Change:
-    """The same in a transaction that is under way, where none gets its turn before all is done."""
-    return await _in_batches(desk, chosen, SKIP, advance)
-
-
 async def _choose(desk: Desk, selection: Selection, statuses: Sequence[str]) -> list[Chosen]:
     rows = await desk.fetch(CHOOSE_DELIVERIES, *await selection.arguments(desk), statuses, True)  # noqa: FBT003
     if not rows and selection.event_id is not None:

@@ -70,11 +70,12 @@ async def _walk(
     advance: Callable[[int], None],
 ) -> Replayed:
     pattern, matching, in_flight = type_pattern(handler.patterns), 0, 0
+    of_queues = type_pattern(handler.types_of_queues) if handler.is_for_queues else None
     unsettled: list[int] = []
     due: list[int] = []
     while after < upto:
         *rows, (last, _) = await desk.fetch(
-            PAST_EVENTS, pattern, since, after, upto, WINDOW_EVENTS, handler.name
+            *(PAST_EVENTS, pattern, since, after, upto, WINDOW_EVENTS, handler.name, of_queues)
         )
         matching += len(rows)
         settled = [row["position"] for row in rows if row["status"] in _SETTLED]

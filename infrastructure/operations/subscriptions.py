@@ -8,7 +8,7 @@ import attrs
 
 from infrastructure.errors import InfrastructureError
 from infrastructure.operations.abilities import relays
-from infrastructure.operations.mending import Chosen, skip, skip_together
+from infrastructure.operations.mending import Chosen, skip
 from infrastructure.operations.selection import NothingFound, Selection, no_subscription, type_pattern
 from infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
@@ -58,7 +58,12 @@ class Subscription:
     @property
     def is_for_queues(self) -> bool:
         """Whether it is for what comes through queues: then it says `queue/event_type`."""
-        return any("/" in pattern for pattern in self.patterns)
+        return bool(self.types_of_queues)
+
+    @property
+    def types_of_queues(self) -> list[str]:
+        """The event types that it is for in queues."""
+        return [_type_of(pattern) for pattern in self.patterns if "/" in pattern]
 
 
 async def subscription(desk: Desk, name: str) -> Subscription:
@@ -123,20 +128,25 @@ async def retire_pattern(
     pattern: str,
     begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
 ) -> Retired:
-    """End one pattern of a subscription, and with it what is open by that pattern alone: all of it or nothing."""
+    """End one pattern of a subscription, and with it what is open by that pattern alone.
 
-    async def work() -> Retired:
+    Again, for what is open still when that was interrupted.
+    """
+
+    async def work() -> tuple[bool, list[str]]:
         await desk.fetch(HOLD_SUBSCRIPTION, name)
         others = await _others(desk, name, pattern)
-        await desk.fetch(RETIRE_PATTERN, name, pattern)
-        types = type_pattern([_type_of(pattern)], but=map(_type_of, others))
-        which = (None, name, types, None, None, _OPEN, True)
-        chosen = [Chosen(*row) for row in await desk.fetch(CHOOSE_DELIVERIES, *which)]
-        return Retired(newly=True, skipped=(await skip_together(desk, chosen, begin(len(chosen)))).changed)
+        return bool(await desk.fetch(RETIRE_PATTERN, name, pattern)), others
 
-    ended = await desk.in_turn(work)
+    newly, others = await desk.in_turn(work)
+    types = type_pattern([_type_of(pattern)], but=map(_type_of, others))
+    rows = await desk.fetch(CHOOSE_DELIVERIES, None, name, types, None, None, _OPEN, True)  # noqa: FBT003
+    if not (newly or rows):
+        known = ", ".join(map(repr, others))
+        raise NothingFound(f"{name!r} has no pattern {pattern!r}: there is {known}")
+    ended = await skip(desk, [Chosen(*row) for row in rows], begin(len(rows)))
     await desk.wake_relays()
-    return ended
+    return Retired(newly, ended.changed)
 
 
 async def _others(desk: Desk, name: str, pattern: str) -> list[str]:
@@ -144,9 +154,6 @@ async def _others(desk: Desk, name: str, pattern: str) -> list[str]:
     found = await subscription(desk, name)
     if found.retired_at is not None:
         raise SubscriptionRetired(f"{name!r} is retired and due for nothing: no pattern is left to end")
-    if pattern not in found.patterns:
-        known = ", ".join(map(repr, found.patterns))
-        raise NothingFound(f"{name!r} has no pattern {pattern!r}: there is {known}")
     await _require_uncarried(desk, name, pattern)
     if found.patterns == [pattern]:
         raise LastPattern(

@@ -115,7 +115,8 @@ SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last F
 
 # Look through one window of the past for the events of a handler: its own, or what its queue has brought. Of what came
 # before queues were noted only the delivery tells. The last row says where the window ends.
-# 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most, 6 handler.
+# 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most, 6 handler, 7 event
+# types of its queues as a pattern, null where it has none.
 PAST_EVENTS = """
 WITH seen AS MATERIALIZED (
   SELECT position, event_id, status, created_at, event_type,
@@ -129,7 +130,7 @@ WITH seen AS MATERIALIZED (
     OR EXISTS (
       SELECT FROM jsonb_path_query(other_queues, '$[*]') AS other (queue)
       WHERE (other.queue #>> '{{}}') || '/' || event_type ~ $1)
-    OR EXISTS (
+    OR event_type ~ $7 AND EXISTS (
       SELECT FROM {outbox_deliveries} AS delivery WHERE delivery.event_id = seen.event_id AND delivery.handler = $6))
   ORDER BY position
 )
@@ -217,7 +218,9 @@ SELECT FROM {outbox_subscriptions} WHERE name = $1 FOR UPDATE
 
 # Make a subscription due by one of its patterns no more. 1 name, 2 pattern.
 RETIRE_PATTERN = """
-UPDATE {outbox_subscriptions} SET patterns = array_remove(patterns, $2), revision = revision + 1 WHERE name = $1
+UPDATE {outbox_subscriptions} SET patterns = array_remove(patterns, $2), revision = revision + 1
+WHERE name = $1 AND $2 = ANY (patterns)
+RETURNING name
 """
 
 # Make a subscription due for nothing more, unless a live relay carries it. 1 name, 2 now.

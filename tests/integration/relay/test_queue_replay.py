@@ -13,6 +13,7 @@ from tests.relaying import Recorder, Stage, handler
 from tests.streams import WALLET, Stream, handle, of, store
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+PAST_ALL_DELAYS = 3600.0
 
 
 async def replayed(stage: Stage, name: str, *, again: bool = False) -> Replayed:
@@ -124,3 +125,14 @@ async def test_what_queues_brought_an_event_is_nobodys_context(stage: Stage) -> 
     await store(stage, "audit", [ours])
     await stage.drain(handler("own", act))
     assert told == [{"user_id": "ada"}]
+
+
+async def test_what_a_handler_is_no_more_for_stays_in_the_past(stage: Stage) -> None:
+    """O1, R4: it would stand before all that follows in its aggregate, and nobody could run it."""
+    seen: Any = Recorder().fail("a")
+    await stage.put("a", of=WALLET)
+    await stage.drain(handler("h", seen))
+    await stage.drain(handler("h", seen), at=PAST_ALL_DELAYS)
+    assert (await stage.delivery("a", "h"))["status"] == "done"
+    await stage.witness.execute("UPDATE outbox_subscriptions SET patterns = ARRAY['bank.paid']")
+    assert await replayed(stage, "h", again=True) == Replayed(matching=0, due=0, in_flight=0)
