@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from infrastructure.consumer.storing import Storage
 from infrastructure.consumer.taking import Taking
+from infrastructure.errors import InfrastructureError
 from infrastructure.relay.line import Line
 from infrastructure.relay.pausing import QUEUE
+from kernel import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
 PREFETCH = 250
 LOOK_SECONDS = 0.1
+
+
+class QueueStuck(InfrastructureError):
+    """A queue cannot be emptied, over something that has no sentence of its own."""
 
 
 class Consumer:
@@ -72,9 +78,11 @@ class Consumer:
         while not self._stopping.is_set():
             found = [each.trouble or await each.is_empty() for each in self._takings]
             if all(found):
-                for each in found:
-                    if isinstance(each, BaseException):
+                for taking, each in zip(self._takings, found, strict=True):
+                    if isinstance(each, KernelError):
                         raise each
+                    if isinstance(each, BaseException):
+                        raise QueueStuck(f"queue {taking.queue!r} is stuck ({each}): see the log") from each
                 return
             await asyncio.sleep(LOOK_SECONDS)
 

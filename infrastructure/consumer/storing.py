@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 ROUNDS_MAX = 3
 # What comes of one row, and of the same row each time: a character that the database cannot hold, a constraint or a
 # trigger of somebody's own.
-_OF_A_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+_OF_A_ROW = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.RaiseError,
+    asyncpg.ProgramLimitExceededError,
+)
 _WIDTH = len(Received._fields)
 
 

@@ -44,7 +44,7 @@ def options_of(query: str, *, tls: bool) -> dict[str, str]:
 
 def _check_name(name: str, *, tls: bool) -> None:
     if name not in NAMES:
-        what = f"names {name[:SHOWN_CHARACTERS_MAX]!r} behind its ?, which nothing here reads"
+        what = f"names {name[:SHOWN_CHARACTERS_MAX]!r} behind its ?, which is not supported here"
         raise BadSetting(VARIABLE, f"{what}: correct it to one of {', '.join(NAMES)}, or leave it out")
     if name in TLS and not tls:
         raise BadSetting(VARIABLE, f"names {name}, which is for TLS: write amqps://, or leave it out")

@@ -26,6 +26,27 @@ async def reason(request: pytest.FixtureRequest, stage: Stage) -> AsyncIterator[
     await stage.witness.execute("ALTER TABLE outbox_events DROP CONSTRAINT guilty")
 
 
+TRIGGER = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN RAISE EXCEPTION 'no such letter'; END $$;
+CREATE TRIGGER guilty BEFORE INSERT ON outbox_events FOR EACH ROW WHEN (NEW.payload->>'what' = 'c')
+  EXECUTE FUNCTION refuse();
+"""
+
+
+async def test_what_an_operators_trigger_refuses_holds_up_no_other(stage: Stage) -> None:
+    """T3."""
+    stream = Stream()
+    await stage.witness.execute(TRIGGER)
+    try:
+        stored = await Storage("audit").store(stage.line(), stream["bcd"])
+    finally:
+        await stage.witness.execute("DROP FUNCTION refuse CASCADE")
+    assert list(stored.refused) == [stream.ids["c"]]
+    assert "no such letter" in stored.refused[stream.ids["c"]]
+    assert set(await stage.events()) == {"b", "d"}
+
+
 async def test_only_the_guilty_one_is_refused(stage: Stage, reason: str) -> None:
     """T3: with what the server says of it, and nothing of what it holds."""
     audit, stream = Recorder(), Stream()
