@@ -41,7 +41,7 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@settings(max_examples=settings().max_examples // 10)
+@settings(max_examples=settings().max_examples // 20)
 @given(
     selections=st.tuples(st.just(frozenset(WHATS)), SELECTIONS, SELECTIONS),
     steps=STEPS,
