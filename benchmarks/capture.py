@@ -17,10 +17,10 @@ from sqlalchemy.orm import registry
 
 from benchmarks.databases import bare_connection, measured_database
 from benchmarks.measuring import interleaved_medians_us
-from infrastructure.database import create_engine, session_factory
-from infrastructure.outbox import aggregate_columns, map_aggregate, outbox_metadata
-from kernel import AggregateRoot, DomainEvent, aggregate, event
-from kernel.clock import new_id, now
+from outbox_kernel.infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate, outbox_metadata
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
+from outbox_kernel.kernel.clock import new_id, now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

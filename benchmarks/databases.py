@@ -11,8 +11,8 @@ from uuid import uuid4
 import asyncpg
 from sqlalchemy.engine import make_url
 
-from infrastructure.database.embedded import EmbeddedPostgres
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

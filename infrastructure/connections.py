@@ -9,7 +9,7 @@ import asyncpg
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.util import greenlet_spawn
 
-from infrastructure.errors import DatabaseUnreachable, InfrastructureError
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable, InfrastructureError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

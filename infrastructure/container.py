@@ -10,15 +10,14 @@ from lagom import Container, Singleton
 from lagom.definitions import ConstructionWithContainer
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from infrastructure.database.engine import create_engine
-from infrastructure.database.session import session_factory
-from infrastructure.discovery import context_folder, context_packages
-from infrastructure.errors import BadContext
-from infrastructure.installation import require_our_kernel
-from infrastructure.outbox.dispatcher import OutboxEventDispatcher
-from infrastructure.settings import Settings
-from kernel import KernelError, check_upcasters
-from kernel.dispatching import EventDispatcher
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.database.session import session_factory
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages
+from outbox_kernel.infrastructure.errors import BadContext
+from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import KernelError, check_upcasters
+from outbox_kernel.kernel.dispatching import EventDispatcher
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 def build_container(settings: Settings, engine: AsyncEngine | None = None) -> Container:
     """Give a container with the settings, one `AsyncEngine`, one `async_sessionmaker`, all contexts wired."""
-    require_our_kernel()
     container = Container()
     container[Settings] = settings
     container[AsyncEngine] = Singleton(lambda: engine or create_engine(settings.required_database_url))

@@ -8,10 +8,10 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from infrastructure.errors import BadContext, ProjectElsewhere
+from outbox_kernel.infrastructure.errors import BadContext, ProjectElsewhere
 
 if TYPE_CHECKING:
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.settings import Settings
 
 CONTEXTS_PACKAGE = "contexts"
 

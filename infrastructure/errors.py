@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel.errors import KernelError
+from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,10 @@ class WrongEncoding(DatabaseRefusal):
         )
 
 
+class TlsRefused(DatabaseRefusal):
+    """The server and DATABASE_URL do not agree on how the connection is encrypted."""
+
+
 class SchemaNotMigrated(DatabaseRefusal):
     """A table or column that this version needs is not in the database."""
 
@@ -147,3 +151,49 @@ class MigrationUnknown(InfrastructureError):
 
 class EmbeddedServerFailed(InfrastructureError):
     """The embedded PostgreSQL did not start."""
+
+
+# --- what the application gave ----------------------------------------------------------------------
+
+
+class CannotCapture(InfrastructureError, TypeError):
+    """`install_capture` was given something that makes no sessions of its own."""
+
+
+class MappingRefused(InfrastructureError, TypeError):
+    """An aggregate is mapped in a way that capture cannot serve; the sentence has the remedy."""
+
+
+class TopologyInvalid(InfrastructureError):
+    """A context declares a topology that cannot be."""
+
+
+class NamesCollide(InfrastructureError):
+    """Two would have one subscription, and each other's deliveries and receipts."""
+
+
+class HandlerNotBuilt(InfrastructureError):
+    """The container cannot make a handler."""
+
+
+class NothingToDeliverTo(InfrastructureError):
+    """Neither a handler nor a publisher has been found."""
+
+
+# --- a handler's run --------------------------------------------------------------------------------
+
+
+class AlreadyHandled(InfrastructureError):
+    """An earlier run of this handler has committed its effect of this event; this one's is rolled back."""
+
+
+class SecondCommit(InfrastructureError):
+    """A handler commits twice in one run, but only one of the two could have the receipt."""
+
+
+class SnapshotTooOld(InfrastructureError):
+    """A transaction under REPEATABLE READ or SERIALIZABLE has taken longer than a relay's lease."""
+
+
+class RunOver(InfrastructureError):
+    """The relay lost its lease, or has given this run up: others may be at it, so nothing is committed."""

@@ -6,18 +6,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from infrastructure.container import scope
-from infrastructure.outbox.receipts import running
-from kernel.context import Delivery, current_headers, handling
-from kernel.handlers import get_handlers_for
+from outbox_kernel.infrastructure.container import scope
+from outbox_kernel.infrastructure.outbox.receipts import running
+from outbox_kernel.kernel.context import Delivery, current_headers, handling
+from outbox_kernel.kernel.handlers import get_handlers_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lagom import Container
 
-    from kernel.events import DomainEvent
-    from kernel.handlers import HandlerRegistration
+    from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.in_process")
 

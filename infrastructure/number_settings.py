@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,11 +1,22 @@
 """The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O."""
 
-from kernel.aggregate import AggregateRoot, aggregate
-from kernel.applying import applies
-from kernel.bus import EventBus
-from kernel.context import Delivery, current_delivery, current_headers, event_context
-from kernel.dispatching import EventDispatcher
-from kernel.errors import (
+import os
+
+if __name__ != "outbox_kernel.kernel":
+    # In a checkout this folder stands at the top of the path as well, and a second import would make each class twice.
+    raise ImportError(
+        f"outbox-kernel has no top-level package {__name__!r}: import outbox_kernel.kernel", name=__name__
+    )
+
+# In a checkout it is reached through a link: a debugger and a traceback are to show where its files are.
+__path__ = [os.path.realpath(folder) for folder in __path__]
+
+from outbox_kernel.kernel.aggregate import AggregateRoot, aggregate
+from outbox_kernel.kernel.applying import applies
+from outbox_kernel.kernel.bus import EventBus
+from outbox_kernel.kernel.context import Delivery, current_delivery, current_headers, event_context
+from outbox_kernel.kernel.dispatching import EventDispatcher
+from outbox_kernel.kernel.errors import (
     AggregateHasNoId,
     AggregateIdTaken,
     AlreadyRecorded,
@@ -29,14 +40,20 @@ from kernel.errors import (
     UnserializableEvent,
     VersionMoved,
 )
-from kernel.events import DomainEvent, event, sensitive
-from kernel.handlers import EventHandler, HandlerRegistration, discover_handlers, get_handlers_for, handles
-from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
-from kernel.retry import EXPONENTIAL, TIERED, RetrySchedule
-from kernel.serialization import deserialize_event, serialize_event
-from kernel.unit_of_work import Repository, UnitOfWork, retry_on_conflict
-from kernel.upcasting import check_upcasters, upcasts
-from kernel.wire.masking import masked_payload
+from outbox_kernel.kernel.events import DomainEvent, event, sensitive
+from outbox_kernel.kernel.handlers import (
+    EventHandler,
+    HandlerRegistration,
+    discover_handlers,
+    get_handlers_for,
+    handles,
+)
+from outbox_kernel.kernel.refusals import Conflict, DomainError, Forbidden, NotFound
+from outbox_kernel.kernel.retry import EXPONENTIAL, TIERED, RetrySchedule
+from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
+from outbox_kernel.kernel.unit_of_work import Repository, UnitOfWork, retry_on_conflict
+from outbox_kernel.kernel.upcasting import check_upcasters, upcasts
+from outbox_kernel.kernel.wire.masking import masked_payload
 
 __all__ = [
     "EXPONENTIAL",

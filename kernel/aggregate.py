@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast, dataclass_
 
 import attrs
 
-from kernel import catalogue
-from kernel.applying import appliers_of
-from kernel.constructors import check_bases, drop_stand_in, expect_version, stand_in
-from kernel.errors import AggregateHasNoId, DefinitionError, IdentityMoved, StaleAggregate, VersionMoved
-from kernel.events import DomainEvent, refuse_recorded, stamp_event
-from kernel.identity import check_identity, uuid_of
-from kernel.wire.types import fields_of, is_inherited, is_subclass
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.applying import appliers_of
+from outbox_kernel.kernel.constructors import check_bases, drop_stand_in, expect_version, stand_in
+from outbox_kernel.kernel.errors import (
+    AggregateHasNoId,
+    DefinitionError,
+    IdentityMoved,
+    StaleAggregate,
+    VersionMoved,
+)
+from outbox_kernel.kernel.events import DomainEvent, refuse_recorded, stamp_event
+from outbox_kernel.kernel.identity import check_identity, uuid_of
+from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

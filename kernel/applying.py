@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel.errors import DefinitionError
-from kernel.events import DomainEvent
-from kernel.wire.types import is_subclass
+from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

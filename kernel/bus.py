@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel import catalogue
-from kernel.errors import DefinitionError
-from kernel.events import DomainEvent, stamp_event
-from kernel.identity import uuid_of
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.events import DomainEvent, stamp_event
+from outbox_kernel.kernel.identity import uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from kernel.aggregate import AggregateRoot
+    from outbox_kernel.kernel.aggregate import AggregateRoot
 
 
 class EventBus:

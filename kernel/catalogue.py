@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from kernel.errors import DefinitionError, DuplicateName, UnknownEventType
+from outbox_kernel.kernel.errors import DefinitionError, DuplicateName, UnknownEventType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kernel.aggregate import AggregateRoot
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.aggregate import AggregateRoot
+    from outbox_kernel.kernel.events import DomainEvent
 
 Payload = dict[str, Any]
 

@@ -6,8 +6,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from kernel.errors import DefinitionError, StaleAggregate
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.errors import DefinitionError, StaleAggregate
+from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

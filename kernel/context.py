@@ -11,8 +11,8 @@ from uuid import UUID
 
 import attrs
 
-from kernel.errors import InvalidContext, NothingDelivered
-from kernel.events import RESERVED_FIELDS
+from outbox_kernel.kernel.errors import InvalidContext, NothingDelivered
+from outbox_kernel.kernel.events import RESERVED_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.events import DomainEvent
 
 
 @runtime_checkable

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import kernel.wire.converter  # noqa: F401 - whoever seals pays for cattrs at start, not at a commit
-from kernel import catalogue
-from kernel.serialization import serialize_event
+import outbox_kernel.kernel.wire.converter  # noqa: F401 - whoever seals pays for cattrs at start, not at a commit
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.serialization import serialize_event
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.events import DomainEvent
 
 
 class Envelope(NamedTuple):

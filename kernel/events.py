@@ -9,14 +9,14 @@ from uuid import UUID
 
 import attrs
 
-from kernel import catalogue, clock
-from kernel.constructors import check_bases, drop_stand_in, stand_in
-from kernel.errors import AlreadyRecorded, DefinitionError
-from kernel.wire.checks import check_restorable, check_round_trips, resolve_annotations
-from kernel.wire.head import checked_id, utc_moment
-from kernel.wire.names import EVENT_VERSION, check_distinct, event_names
-from kernel.wire.owning import TAKEN, with_own_copies
-from kernel.wire.types import fields_of, is_inherited, is_subclass
+from outbox_kernel.kernel import catalogue, clock
+from outbox_kernel.kernel.constructors import check_bases, drop_stand_in, stand_in
+from outbox_kernel.kernel.errors import AlreadyRecorded, DefinitionError
+from outbox_kernel.kernel.wire.checks import check_restorable, check_round_trips, resolve_annotations
+from outbox_kernel.kernel.wire.head import checked_id, utc_moment
+from outbox_kernel.kernel.wire.names import EVENT_VERSION, check_distinct, event_names
+from outbox_kernel.kernel.wire.owning import TAKEN, with_own_copies
+from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

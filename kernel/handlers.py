@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import attrs
 
-from kernel import catalogue
-from kernel.errors import DefinitionError, DiscoveryError, DuplicateName
-from kernel.events import DomainEvent
-from kernel.retry import RetrySchedule, is_number
-from kernel.wire.types import admits, is_subclass, resolved
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import DefinitionError, DiscoveryError, DuplicateName
+from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.retry import RetrySchedule, is_number
+from outbox_kernel.kernel.wire.types import admits, is_subclass, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kernel.catalogue import EventType
+    from outbox_kernel.kernel.catalogue import EventType
 
 E_contra = TypeVar("E_contra", bound=DomainEvent, contravariant=True)
 H = TypeVar("H", bound=type)

@@ -6,8 +6,8 @@ import inspect
 from typing import Any
 from uuid import UUID
 
-from kernel.errors import DefinitionError
-from kernel.wire.types import admits, fields_of, is_value_object, resolved, value_field
+from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.types import admits, fields_of, is_value_object, resolved, value_field
 
 
 def uuid_of(identity: object) -> UUID | None:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from kernel.catalogue import Payload
-    from kernel.context import Header
+    from outbox_kernel.kernel.catalogue import Payload
+    from outbox_kernel.kernel.context import Header
 
 
 def published_body(

@@ -6,16 +6,16 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, NoReturn
 
-from kernel import catalogue
-from kernel.errors import MalformedPayload
-from kernel.upcasting import lifted
-from kernel.wire.names import EVENT_VERSION
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import MalformedPayload
+from outbox_kernel.kernel.upcasting import lifted
+from outbox_kernel.kernel.wire.names import EVENT_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.catalogue import EventType, Payload
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.catalogue import EventType, Payload
+    from outbox_kernel.kernel.events import DomainEvent
 
 # C7. jsonb takes 255 MiB; a payload near that is a file in the wrong place, and it costs every reader.
 PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -36,12 +36,12 @@ def serialize_event(event: DomainEvent) -> str:
     try:
         text = _encode(_out(event_type)(event))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        from kernel.wire import blame  # noqa: PLC0415 - as below
+        from outbox_kernel.kernel.wire import blame  # noqa: PLC0415 - as below
 
         blame.unserializable(event_type, event, _encode, error)
     # A character takes up to four bytes, so only a text over a quarter of the limit needs counting.
     if len(text) * 4 > PAYLOAD_BYTES_MAX and len(text.encode()) > PAYLOAD_BYTES_MAX:
-        from kernel.wire import blame  # noqa: PLC0415 - as below
+        from outbox_kernel.kernel.wire import blame  # noqa: PLC0415 - as below
 
         blame.oversized(event_type, event, _encode, PAYLOAD_BYTES_MAX)
     return text
@@ -58,7 +58,7 @@ def deserialize_event(event_type: str, payload: str | Payload, version: int | No
     try:
         return _in(newest)(body, newest.cls)
     except Exception as error:  # noqa: BLE001 - all of it is raised again, as a sentence
-        from kernel.wire import blame  # noqa: PLC0415 - as below
+        from outbox_kernel.kernel.wire import blame  # noqa: PLC0415 - as below
 
         blame.misfit(newest, body, error)
 
@@ -68,14 +68,14 @@ def deserialize_event(event_type: str, payload: str | Payload, version: int | No
 
 @cache
 def _out(event_type: EventType) -> Callable[[DomainEvent], Payload]:
-    from kernel.wire.converter import event_out  # noqa: PLC0415 - as said above
+    from outbox_kernel.kernel.wire.converter import event_out  # noqa: PLC0415 - as said above
 
     return event_out(event_type)
 
 
 @cache
 def _in(event_type: EventType) -> Callable[[Payload, type[DomainEvent]], DomainEvent]:
-    from kernel.wire.converter import event_in  # noqa: PLC0415 - as said above
+    from outbox_kernel.kernel.wire.converter import event_in  # noqa: PLC0415 - as said above
 
     return event_in(event_type)
 

@@ -6,15 +6,15 @@ import functools
 import random
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
-from kernel.aggregate import AggregateRoot
-from kernel.errors import ConcurrencyError
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from types import TracebackType
 
-    from kernel.bus import EventBus
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.bus import EventBus
+    from outbox_kernel.kernel.events import DomainEvent
 
 A = TypeVar("A", bound=AggregateRoot)
 P = ParamSpec("P")

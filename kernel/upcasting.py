@@ -5,20 +5,20 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from kernel import catalogue
-from kernel.errors import (
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import (
     DefinitionError,
     DuplicateName,
     MalformedPayload,
     MissingUpcaster,
     UnknownEventVersion,
 )
-from kernel.handlers import check_versions_handled
+from outbox_kernel.kernel.handlers import check_versions_handled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.catalogue import EventType, Payload
+    from outbox_kernel.kernel.catalogue import EventType, Payload
 
 
 def upcasts(
@@ -97,7 +97,7 @@ def _step(lift: Callable[[Payload], Payload], name: str, step: int, body: Payloa
         result = lift(body)
     except Exception as error:  # noqa: BLE001 - all of it is raised again, as a sentence
         # Not above: only an error needs it, and it brings cattrs along.
-        from kernel.wire.blame import cause_of, said_of  # noqa: PLC0415
+        from outbox_kernel.kernel.wire.blame import cause_of, said_of  # noqa: PLC0415
 
         raise MalformedPayload(f"{where} failed on a payload: {said_of(name, error)}") from cause_of(
             name, error

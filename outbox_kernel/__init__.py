@@ -1,38 +1,149 @@
-"""The door to the distribution, under the one name that nobody else has.
+"""A domain kernel with a transactional outbox: the one name that an application imports.
 
-`kernel` and `infrastructure` are common names, and an application's own folder of that name comes first on
-the path. So the command and the pytest plugin begin here, where it can be told. Looked up without
-importing: a stranger's package may do anything when imported.
+What is said most often is here. A use-case author takes aggregates, events and the unit of work. The author of a
+handler takes `handles` and what a handler may say. Who puts an application together takes engine, sessions and relay.
+Errors live in `outbox_kernel.errors`, what a tester takes in `outbox_kernel.testing`, all else in its package below.
+
+Each name is imported when it is first asked for: whoever writes a domain does not load SQLAlchemy.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# A file that ours has: two distributions with one name are installed into one folder, the one over the other.
-_PACKAGES = {"kernel": "errors.py", "infrastructure": "installation.py"}
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.container import build_container
+    from outbox_kernel.infrastructure.database import (
+        SqlAlchemyRepository,
+        SqlAlchemyUnitOfWork,
+        create_engine,
+        session_factory,
+    )
+    from outbox_kernel.infrastructure.outbox import (
+        OutboxEventDispatcher,
+        OutboxMiddleware,
+        OutboxRecord,
+        aggregate_columns,
+        bus_of,
+        install_capture,
+        map_aggregate,
+        outbox_metadata,
+    )
+    from outbox_kernel.infrastructure.relay import OutboxRelay
+    from outbox_kernel.infrastructure.settings import Settings
+    from outbox_kernel.kernel import (
+        EXPONENTIAL,
+        TIERED,
+        AggregateRoot,
+        Conflict,
+        DomainError,
+        DomainEvent,
+        EventBus,
+        EventDispatcher,
+        EventHandler,
+        Forbidden,
+        NotFound,
+        Reject,
+        Repository,
+        RetryAfter,
+        RetrySchedule,
+        UnitOfWork,
+        aggregate,
+        applies,
+        clock,
+        current_delivery,
+        current_headers,
+        deserialize_event,
+        discover_handlers,
+        event,
+        event_context,
+        get_handlers_for,
+        handles,
+        retry_on_conflict,
+        sensitive,
+        serialize_event,
+        upcasts,
+    )
+
+# The imports above once more, for who runs the code instead of checking it; a test holds the two together.
+NAMES_BY_HOME = {
+    "outbox_kernel.kernel": (
+        "EXPONENTIAL TIERED AggregateRoot Conflict DomainError DomainEvent EventBus EventDispatcher EventHandler "
+        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule UnitOfWork aggregate applies clock "
+        "current_delivery current_headers deserialize_event discover_handlers event event_context get_handlers_for "
+        "handles retry_on_conflict sensitive serialize_event upcasts"
+    ),
+    "outbox_kernel.infrastructure.container": "build_container",
+    "outbox_kernel.infrastructure.database": "SqlAlchemyRepository SqlAlchemyUnitOfWork create_engine session_factory",
+    "outbox_kernel.infrastructure.outbox": (
+        "OutboxEventDispatcher OutboxMiddleware OutboxRecord aggregate_columns bus_of install_capture map_aggregate "
+        "outbox_metadata"
+    ),
+    "outbox_kernel.infrastructure.relay": "OutboxRelay",
+    "outbox_kernel.infrastructure.settings": "Settings",
+}
+HOMES_BY_NAME = {name: home for home, names in NAMES_BY_HOME.items() for name in names.split()}
+
+__all__ = [
+    "EXPONENTIAL",
+    "TIERED",
+    "AggregateRoot",
+    "Conflict",
+    "DomainError",
+    "DomainEvent",
+    "EventBus",
+    "EventDispatcher",
+    "EventHandler",
+    "Forbidden",
+    "NotFound",
+    "OutboxEventDispatcher",
+    "OutboxMiddleware",
+    "OutboxRecord",
+    "OutboxRelay",
+    "Reject",
+    "Repository",
+    "RetryAfter",
+    "RetrySchedule",
+    "Settings",
+    "SqlAlchemyRepository",
+    "SqlAlchemyUnitOfWork",
+    "UnitOfWork",
+    "aggregate",
+    "aggregate_columns",
+    "applies",
+    "build_container",
+    "bus_of",
+    "clock",
+    "create_engine",
+    "current_delivery",
+    "current_headers",
+    "deserialize_event",
+    "discover_handlers",
+    "event",
+    "event_context",
+    "get_handlers_for",
+    "handles",
+    "install_capture",
+    "map_aggregate",
+    "outbox_metadata",
+    "retry_on_conflict",
+    "sensitive",
+    "serialize_event",
+    "session_factory",
+    "upcasts",
+]
 
 
-def shadowing_sentence() -> str | None:
-    """Say which foreign package hides ours and what to do, or nothing when all is well."""
-    ours = Path(__file__).resolve().parent.parent
-    for package, file in _PACKAGES.items():
-        found = _folder_of(package)
-        if found != ours / package or not (found / file).is_file():
-            return (
-                f"the package `{package}` that Python finds is {found or 'missing'}, not outbox-kernel's own at "
-                f"{ours / package}: rename yours, or take its folder off PYTHONPATH"
-            )
-    return None
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first asked for."""
+    home = HOMES_BY_NAME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
 
 
-def _folder_of(package: str) -> Path | None:
-    # Not `importlib.util.find_spec`: it answers with what is imported already, whatever the path says by now.
-    specs = (finder.find_spec(package, None) for finder in sys.meta_path)
-    spec = next((spec for spec in specs if spec is not None), None)
-    where = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
-    if not where:
-        return None
-    path = Path(where).resolve()
-    return path if path.is_dir() else path.parent
+def __dir__() -> list[str]:
+    """Tell a prompt what it may complete."""
+    return sorted({*globals(), *__all__})

@@ -1,35 +1,40 @@
-"""The pytest plugin of the distribution: the testing kit's fixtures, if the `kernel` that is found is ours.
-
-It is loaded into every pytest of its environment, so a project with a `kernel` of its own is left in peace: it
-is told in the header, and only a test that asks for one of our fixtures fails.
-"""
+"""The testing kit as pytest fixtures; installed with the distribution, loaded by pytest itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from outbox_kernel import shadowing_sentence
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-FIXTURES = ("in_memory_uow", "frozen_clock", "isolated_event_definitions")
+    from outbox_kernel.testing import FrozenClock, InMemoryUnitOfWork
 
-_sentence = shadowing_sentence()
+# The kit is imported by the fixtures that use it: this plugin is loaded into every pytest of its environment.
 
-if _sentence is None:
-    pytest_plugins = ("kernel.pytest_plugin",)
-else:
 
-    def _refusing(name: str, sentence: str) -> Any:
-        @pytest.fixture(name=name)
-        def refuse() -> None:
-            """Not there, since another `kernel` hides outbox-kernel's."""
-            pytest.fail(sentence, pytrace=False)
+@pytest.fixture
+def in_memory_uow() -> InMemoryUnitOfWork:
+    """A unit of work in memory on a store of its own, for use cases under test."""
+    from outbox_kernel.testing import InMemoryUnitOfWork  # noqa: PLC0415 - as said above
 
-        return refuse
+    return InMemoryUnitOfWork()
 
-    globals().update({name: _refusing(name, _sentence) for name in FIXTURES})
 
-    def pytest_report_header() -> str:
-        """Say it once, above all tests."""
-        return f"outbox-kernel: {_sentence}"
+@pytest.fixture
+def frozen_clock() -> Iterator[FrozenClock]:
+    """A clock that stands still until `advance(seconds)`, in use; event ids are counted."""
+    from outbox_kernel.testing import FrozenClock, using_clock  # noqa: PLC0415 - as said above
+
+    with using_clock(FrozenClock()) as clock:
+        yield clock
+
+
+@pytest.fixture
+def isolated_event_definitions() -> Iterator[None]:
+    """Events, aggregates, upcasters and handlers defined in the test are forgotten after it."""
+    from outbox_kernel.testing import isolated_definitions  # noqa: PLC0415 - as said above
+
+    with isolated_definitions():
+        yield

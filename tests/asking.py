@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from infrastructure.http.problems import KIND_PREFIX, PROBLEM_TYPE
-from infrastructure.http.tokens import sign
+from outbox_kernel.infrastructure.http.problems import KIND_PREFIX, PROBLEM_TYPE
+from outbox_kernel.infrastructure.http.tokens import sign
 
 KEY = "a secret of the tests, long enough to be one"
 USER = "0192f0c1-2d3e-7a4b-8c5d-6e7f8091a2b3"

@@ -11,9 +11,9 @@ from attrs import frozen
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from infrastructure.database import create_engine, session_factory
-from infrastructure.outbox import bus_of, outbox_metadata
-from infrastructure.outbox.tables import outbox_events
+from outbox_kernel.infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.outbox import bus_of, outbox_metadata
+from outbox_kernel.infrastructure.outbox.tables import outbox_events
 from tests import servers
 from tests.domain import Announced, Wallet, bank_metadata, entries, journal, wallets
 

@@ -9,8 +9,8 @@ import attrs
 from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, Text, Uuid
 from sqlalchemy.orm import registry, relationship
 
-from infrastructure.outbox import aggregate_columns, map_aggregate
-from kernel import AggregateRoot, DomainEvent, aggregate, event
+from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
 
 
 @event("bank.opened")

@@ -25,10 +25,14 @@ LINES_MAX = 64
 # What the commands import; nothing that reads the environment, and no context.
 PRELOADED = (
     *(
-        f"infrastructure.cli.{name}"
+        f"outbox_kernel.infrastructure.cli.{name}"
         for name in ("demo", "doctor", "mend", "migrate", "purge", "relay", "status")
     ),
-    *("infrastructure.cli.stories", "infrastructure.cli.subscriptions", "infrastructure.demo.play"),
+    *(
+        "outbox_kernel.infrastructure.cli.stories",
+        "outbox_kernel.infrastructure.cli.subscriptions",
+        "outbox_kernel.infrastructure.demo.play",
+    ),
     *("alembic.ddl.postgresql", "uvloop"),
 )
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from sqlalchemy.pool import NullPool
 
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 
 

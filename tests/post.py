@@ -13,12 +13,12 @@ import attrs
 from aio_pika import DeliveryMode, Message, connect
 from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 
-from infrastructure.brokers import Publisher, Queue, Topology
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import declare, things
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers import Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, things
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.settings import Settings
 from tests.brokers import Broker
 from tests.proxy import Proxy, proxy_before
 

@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import Any
 
-from infrastructure.brokers import Message, Outcome, Outlet, Publisher, Queue, Topology
-from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.brokers import Message, Outcome, Outlet, Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Stage
 
 TOPOLOGY = Topology.of(

@@ -14,13 +14,13 @@ from lagom import Container
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.outbox import relay_tables
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.relay.line import Line
-from infrastructure.relay.store import Lease, Store
-from kernel import DomainEvent
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox import relay_tables
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.store import Lease, Store
+from outbox_kernel.kernel import DomainEvent
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.bank import Bank
 from tests.domain import Noted, journal
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from infrastructure.relay import OutboxRelay
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Recorder, Stage, handler
 
 LONG = 10.0

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from infrastructure.consumer.reading import Received
-from infrastructure.consumer.storing import Storage, Stored
-from infrastructure.relay import OutboxRelay
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.consumer.storing import Storage, Stored
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Stage, handler
 
 WALLET = UUID(int=7)

@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import pytest
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from kernel import AggregateRoot, DomainEvent
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.kernel import AggregateRoot, DomainEvent
 
 STEPS_MAX = 50
 

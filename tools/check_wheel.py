@@ -7,16 +7,14 @@ from pathlib import Path
 from zipfile import ZipFile
 
 REQUIRED = (
-    "kernel/__init__.py",
-    "kernel/py.typed",
-    "infrastructure/__init__.py",
-    "infrastructure/py.typed",
-    "infrastructure/outbox/migrations/0001_outbox_events.py",
+    "outbox_kernel/kernel/__init__.py",
+    "outbox_kernel/infrastructure/__init__.py",
+    "outbox_kernel/infrastructure/outbox/migrations/0001_outbox_events.py",
     "outbox_kernel/__main__.py",
     "outbox_kernel/pytest_plugin.py",
     "outbox_kernel/py.typed",
 )
-SHIPPED = ("kernel", "infrastructure", "outbox_kernel")
+SHIPPED = ("outbox_kernel",)
 
 
 def complaints(names: list[str]) -> list[str]:

@@ -19,10 +19,10 @@ from attrs import frozen
 from benchmarks.api.load import Connections
 from benchmarks.capture import metadata
 from benchmarks.databases import measured_database
-from infrastructure.database import create_engine
-from infrastructure.errors import InfrastructureError
-from infrastructure.http.tokens import sign
-from infrastructure.outbox import outbox_metadata
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.http.tokens import sign
+from outbox_kernel.infrastructure.outbox import outbox_metadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

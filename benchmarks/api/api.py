@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from benchmarks.capture import Parcel
-from infrastructure.http import JsonBody, Provided
+from outbox_kernel.infrastructure.http import JsonBody, Provided
 
 router = APIRouter()
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from attrs import define, field
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 BODY = json.dumps({"recipient": "Ada Lovelace"}).encode()
 _LENGTH = b"content-length: "

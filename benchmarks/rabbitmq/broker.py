@@ -10,12 +10,12 @@ from uuid import uuid4
 import attrs
 from aio_pika import connect
 
-from infrastructure.brokers import Message, Publisher, Queue, Topology
-from infrastructure.brokers.messages import message_of
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import declare, things
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.relay.work import ClaimedEvent
+from outbox_kernel.infrastructure.brokers import Message, Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers.messages import message_of
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, things
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.relay.work import ClaimedEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,11 +12,11 @@ from lagom import Container
 from benchmarks.databases import dsn_of
 from benchmarks.rabbitmq.broker import topology_named
 from benchmarks.relay.parcels import NoteStart
-from infrastructure.brokers.rabbitmq import Address, rabbitmq
-from infrastructure.consumer.consumer import Consumer
-from infrastructure.database import create_engine
-from infrastructure.relay import OutboxRelay
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.consumer.consumer import Consumer
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from benchmarks.relay.meter import Meter

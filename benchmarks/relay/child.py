@@ -20,7 +20,7 @@ from benchmarks.relay.meter import Meter, say
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-# As in infrastructure.cli.serving, of which a floor imports nothing.
+# As in outbox_kernel.infrastructure.cli.serving, of which a floor imports nothing.
 GARBAGE_COUNTED_MAX = 20_000
 
 

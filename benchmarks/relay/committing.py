@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.relay.meter import each_after_a_while
 from benchmarks.relay.parcels import new_parcel
-from infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.database import create_engine, session_factory
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker

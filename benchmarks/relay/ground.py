@@ -11,11 +11,11 @@ import attrs
 from benchmarks.databases import bare_connection, dsn_of
 from benchmarks.relay.parcels import AGGREGATE_TYPE, EVENT_TYPE, bench_metadata, weighed
 from benchmarks.relay.sizes import AGGREGATES
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import migrate
-from infrastructure.relay.settings import CHANNEL
-from infrastructure.settings import Settings
-from kernel import serialize_event
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import serialize_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

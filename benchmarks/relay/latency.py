@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.relay.draining import interleaved
 from benchmarks.relay.ground import stored_payload
 from benchmarks.relay.processes import children
-from infrastructure.relay.settings import CHANNEL
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
 
 if TYPE_CHECKING:
     from benchmarks.relay.ground import Ground

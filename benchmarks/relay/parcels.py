@@ -13,10 +13,10 @@ import attrs
 from sqlalchemy import Column, MetaData, Numeric, Table, Text, Uuid, insert
 from sqlalchemy.orm import registry
 
-from infrastructure.database import SqlAlchemyUnitOfWork  # noqa: TC001 - the container reads it
-from infrastructure.outbox import aggregate_columns, map_aggregate
-from kernel import AggregateRoot, DomainEvent, aggregate, event, handles
-from kernel.clock import now
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork  # noqa: TC001 - the container reads it
+from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, handles
+from outbox_kernel.kernel.clock import now
 
 EVENT_TYPE = "bench.parcel_weighed"
 AGGREGATE_TYPE = "bench.weighed_parcel"

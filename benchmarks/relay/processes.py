@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -10,12 +10,12 @@ from lagom import Container, Singleton
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from benchmarks.relay.parcels import NoteStart
-from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.claims import CLAIM_EVENTS
-from infrastructure.outbox.sql.outcomes import MARK_DELIVERED, SETTLE_DELIVERIES
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.claims import CLAIM_EVENTS
+from outbox_kernel.infrastructure.outbox.sql.outcomes import MARK_DELIVERED, SETTLE_DELIVERIES
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from benchmarks.relay.meter import Meter

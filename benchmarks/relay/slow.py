@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.relay.draining import drain, interleaved, median_of
 from benchmarks.relay.parcels import PAUSE_SECONDS
-from infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.relay import RelaySettings
 
 if TYPE_CHECKING:
     from benchmarks.relay.draining import Drain

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.databases import bare_connection
 from benchmarks.relay.processes import children
-from infrastructure.relay.settings import CHANNEL
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
 
 if TYPE_CHECKING:
     from benchmarks.relay.ground import Ground

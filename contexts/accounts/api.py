@@ -18,7 +18,7 @@ from contexts.accounts.use_cases import (
     SignUp,
     SignUpHandler,
 )
-from infrastructure.http import CurrentPrincipal, JsonBody, Provided, refusals
+from outbox_kernel.infrastructure.http import CurrentPrincipal, JsonBody, Provided, refusals
 
 router = APIRouter(prefix="/accounts", tags=["accounts"])
 

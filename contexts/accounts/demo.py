@@ -17,13 +17,12 @@ from contexts.accounts.domain import Account, EmailAddress
 from contexts.accounts.events import AccountCreated, AccountRole
 from contexts.accounts.persistence import SqlAccountsUnitOfWork
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
-from infrastructure.demo import Scene, Stage
-from infrastructure.operations import desk
-from infrastructure.operations.subscriptions import retire
-from infrastructure.relay import OutboxRelay
-from infrastructure.settings import Settings
-from kernel import ConcurrencyError, RetrySchedule
-from kernel.handlers import HandlerRegistration, registered_handlers
+from outbox_kernel import OutboxRelay, RetrySchedule, Settings
+from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.infrastructure.demo import Scene, Stage
+from outbox_kernel.infrastructure.operations import desk
+from outbox_kernel.infrastructure.operations.subscriptions import retire
+from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
 
 _PEOPLE = {"ada": AccountRole.ADMIN, "brian": AccountRole.MEMBER, "carol": AccountRole.MEMBER}
 

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import attrs
 
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
-from kernel import AggregateRoot, Conflict, DomainError, NotFound, aggregate
+from outbox_kernel import AggregateRoot, Conflict, DomainError, NotFound, aggregate
 
 EMAIL_CHARACTERS_MAX = 254
 

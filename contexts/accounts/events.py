@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from uuid import UUID
 
-from kernel import DomainEvent, event, sensitive
+from outbox_kernel import DomainEvent, event, sensitive
 
 
 class AccountRole(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from contexts.accounts.events import AccountCreated
-from kernel import handles
+from outbox_kernel import handles
 
 _log = logging.getLogger(__name__)
 

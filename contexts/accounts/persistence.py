@@ -10,8 +10,7 @@ from sqlalchemy.orm import registry
 
 from contexts.accounts.domain import Account, EmailAddress, EmailTaken
 from contexts.accounts.events import AccountRole
-from infrastructure.database import SqlAlchemyRepository, SqlAlchemyUnitOfWork
-from infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel import SqlAlchemyRepository, SqlAlchemyUnitOfWork, aggregate_columns, map_aggregate
 
 EMAIL_KEY = "accounts_email_key"
 

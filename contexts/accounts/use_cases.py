@@ -9,7 +9,7 @@ import attrs
 
 from contexts.accounts.domain import Account, AccountNotFound, EmailAddress, EmailTaken
 from contexts.accounts.events import AccountRole
-from kernel import Repository, UnitOfWork, retry_on_conflict
+from outbox_kernel import Repository, UnitOfWork, retry_on_conflict
 
 
 class Accounts(Repository[Account], Protocol):

@@ -27,8 +27,8 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from infrastructure.http import Principal
-from infrastructure.http.graphql import GraphQLContext, provided
+from outbox_kernel.infrastructure.http import Principal
+from outbox_kernel.infrastructure.http.graphql import GraphQLContext, provided
 
 Asked = Info[GraphQLContext, None]
 

@@ -17,9 +17,9 @@ from contexts.families.use_cases import (
     InviteFamilyMemberByEmail,
     InviteFamilyMemberByEmailHandler,
 )
-from infrastructure.demo import Scene, Stage
-from infrastructure.outbox.tables import outbox_events_in
-from infrastructure.settings import Settings
+from outbox_kernel import Settings
+from outbox_kernel.infrastructure.demo import Scene, Stage
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 
 
 async def an_invitation_is_sent_again(stage: Stage) -> None:

@@ -41,8 +41,7 @@ from contexts.families.events import (
     RoleName,
     UserId,
 )
-from infrastructure.database import SqlAlchemyRepository, SqlAlchemyUnitOfWork
-from infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel import SqlAlchemyRepository, SqlAlchemyUnitOfWork, aggregate_columns, map_aggregate
 
 OPEN_INVITATION_KEY = "family_member_invitations_open_key"
 

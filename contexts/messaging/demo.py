@@ -18,9 +18,9 @@ from contexts.messaging.use_cases import (
     UpdateScheduledMessage,
     UpdateScheduledMessageHandler,
 )
-from infrastructure.demo import Scene, Stage
-from kernel.clock import using_clock
-from kernel.testing import FrozenClock
+from outbox_kernel.infrastructure.demo import Scene, Stage
+from outbox_kernel.kernel.clock import using_clock
+from outbox_kernel.testing import FrozenClock
 
 
 async def a_group_message_is_cancelled(stage: Stage) -> None:

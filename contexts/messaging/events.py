@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import Enum
 from uuid import UUID
 
-from kernel import DomainEvent, event
+from outbox_kernel import DomainEvent, event
 
 
 class GroupMessageStatus(Enum):

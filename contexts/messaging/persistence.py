@@ -10,8 +10,7 @@ from sqlalchemy.orm import registry
 
 from contexts.messaging.domain import GroupMessage, ScheduledMessage, Template
 from contexts.messaging.events import GroupMessageStatus, ScheduledMessageStatus, SendType
-from infrastructure.database import SqlAlchemyRepository, SqlAlchemyUnitOfWork
-from infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel import SqlAlchemyRepository, SqlAlchemyUnitOfWork, aggregate_columns, map_aggregate
 
 
 def _choice(members: type[PythonEnum]) -> Enum:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from contexts.profiles.events import ProfileCreated
-from kernel import AggregateRoot, aggregate
+from outbox_kernel import AggregateRoot, aggregate
 
 
 @aggregate("profile")

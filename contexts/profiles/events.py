@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from kernel import DomainEvent, event
+from outbox_kernel import DomainEvent, event
 
 
 @event

@@ -6,7 +6,7 @@ import attrs
 
 from contexts.accounts.events import AccountCreated
 from contexts.profiles.use_cases import CreateProfile, CreateProfileHandler
-from kernel import handles
+from outbox_kernel import handles
 
 
 @handles(AccountCreated)

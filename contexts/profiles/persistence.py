@@ -8,8 +8,7 @@ from sqlalchemy import Column, MetaData, Table, Text, UniqueConstraint, Uuid, se
 from sqlalchemy.orm import registry
 
 from contexts.profiles.domain import Profile
-from infrastructure.database import SqlAlchemyRepository, SqlAlchemyUnitOfWork
-from infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel import SqlAlchemyRepository, SqlAlchemyUnitOfWork, aggregate_columns, map_aggregate
 
 profiles_metadata = MetaData()
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 
 from contexts.profiles.domain import Profile
-from kernel import Repository, UnitOfWork
+from outbox_kernel import Repository, UnitOfWork
 
 
 class Profiles(Repository[Profile], Protocol):

@@ -1,6 +1,6 @@
 """Brokers: what is published where, and one port with an adapter per broker; nothing here needs an extra."""
 
-from infrastructure.brokers.port import (
+from outbox_kernel.infrastructure.brokers.port import (
     PUBLISHED,
     Broker,
     Message,
@@ -10,7 +10,8 @@ from infrastructure.brokers.port import (
     Published,
     Refused,
 )
-from infrastructure.brokers.topology import Publisher, Queue, Topology, TopologyInvalid
+from outbox_kernel.infrastructure.brokers.topology import Publisher, Queue, Topology
+from outbox_kernel.infrastructure.errors import TopologyInvalid
 
 __all__ = [
     "PUBLISHED",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.rabbitmq import rabbitmq
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infrastructure.brokers.port import Outlet
-    from infrastructure.brokers.topology import Publisher
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.brokers.port import Outlet
+    from outbox_kernel.infrastructure.brokers.topology import Publisher
+    from outbox_kernel.infrastructure.settings import Settings
 
 
 def publishers_of(settings: Settings) -> Mapping[Publisher, Outlet]:

@@ -6,16 +6,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
-from infrastructure.brokers.topology import Publisher, Queue, Topology
-from infrastructure.discovery import context_folder, context_packages
-from infrastructure.errors import BadContext
+from outbox_kernel.infrastructure.brokers.topology import Publisher, Queue, Topology
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages
+from outbox_kernel.infrastructure.errors import BadContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-    from infrastructure.settings import Settings
-    from kernel.handlers import HandlerRegistration
+    from outbox_kernel.infrastructure.settings import Settings
+    from outbox_kernel.kernel.handlers import HandlerRegistration
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
-from infrastructure.brokers.topology import routes
+from outbox_kernel.infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
+from outbox_kernel.infrastructure.brokers.topology import routes
 
 if TYPE_CHECKING:
-    from infrastructure.brokers.topology import Publisher, Queue, Topology
+    from outbox_kernel.infrastructure.brokers.topology import Publisher, Queue, Topology
 
 MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 

@@ -6,15 +6,15 @@ import json
 from datetime import UTC
 from typing import TYPE_CHECKING, Protocol
 
-from infrastructure.brokers.port import HeaderValue, Message
-from kernel.published import published_body
+from outbox_kernel.infrastructure.brokers.port import HeaderValue, Message
+from outbox_kernel.kernel.published import published_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
-    from kernel.context import Header
+    from outbox_kernel.kernel.context import Header
 
 ENVELOPE_HEADERS = frozenset(
     {"event_type", "event_version", "aggregate_type", "aggregate_id", "aggregate_version", "created_at"}

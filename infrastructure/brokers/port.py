@@ -9,7 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infrastructure.brokers.topology import Publisher, Topology
+    from outbox_kernel.infrastructure.brokers.topology import Publisher, Topology
 
 HeaderValue = str | int | bool | None
 

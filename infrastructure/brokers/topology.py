@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import TopologyInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,10 +23,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 # Event types by fnmatch, as subscriptions are; what a queue is bound by is the broker's own language.
 _PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]+")
 _BINDING = re.compile(r"(?:[A-Za-z0-9_\-]+|\*|#)(?:\.(?:[A-Za-z0-9_\-]+|\*|#))*")
-
-
-class TopologyInvalid(InfrastructureError):
-    """A context declares a topology that cannot be."""
 
 
 # What a broker keeps for itself.

@@ -1,5 +1,5 @@
 """The `outbox` command."""
 
-from infrastructure.cli.command_line import main
+from outbox_kernel.infrastructure.cli.command_line import main
 
 __all__ = ["main"]

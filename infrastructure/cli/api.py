@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from infrastructure.brokers.carrying import publishers_of
-from infrastructure.cli.output import json_option
-from infrastructure.cli.relay import lacking, prepared, relay_engine
-from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
-from infrastructure.container import build_container
-from infrastructure.database.engine import create_engine
-from infrastructure.http import BearerTokens, HttpSettings, create_app
-from infrastructure.http.serving import ApiServer, listen, url_of
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.settings import Settings
-from infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.brokers.carrying import publishers_of
+from outbox_kernel.infrastructure.cli.output import json_option
+from outbox_kernel.infrastructure.cli.relay import lacking, prepared, relay_engine
+from outbox_kernel.infrastructure.cli.serving import (
+    database_ready,
+    freeze_what_stays,
+    run_loop,
+    stopped_by_signals,
+)
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
+from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:
     import socket

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infrastructure.brokers.rabbitmq import Address, require_extra
-from infrastructure.brokers.topology import NAME_BYTES_MAX
-from infrastructure.telemetry import silence_clients
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, require_extra
+from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
+from outbox_kernel.infrastructure.telemetry import silence_clients
 
 if TYPE_CHECKING:
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.settings import Settings
 
 
 def broker_of(settings: Settings) -> Address:

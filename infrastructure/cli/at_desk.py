@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from infrastructure.operations import AggregateKey, desk
-from infrastructure.operations.selection import Moment
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.operations import AggregateKey, desk
+from outbox_kernel.infrastructure.operations.selection import Moment
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from infrastructure.operations import Desk
+    from outbox_kernel.infrastructure.operations import Desk
 
 R = TypeVar("R")
 

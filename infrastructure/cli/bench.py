@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.database.engine import parse_url
-from infrastructure.database.explain import explained
-from infrastructure.errors import InfrastructureError
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
+from outbox_kernel.infrastructure.database.engine import parse_url
+from outbox_kernel.infrastructure.database.explain import explained
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,43 +11,73 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import click
 
-from infrastructure.cli import leaving
-from infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.cli import leaving
+from outbox_kernel.infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Where each command is, and what the list of commands says of it.
 COMMANDS = {
-    "api": ("infrastructure.cli.api:command", "Serve the API of the contexts, until told to stop."),
-    "bench": ("infrastructure.cli.bench:command", "Measure this checkout on this machine."),
-    "consume": ("infrastructure.cli.consume:command", "Handle what arrives in queues, until told to stop."),
+    "api": (
+        "api:command",
+        "Serve the API of the contexts, until told to stop.",
+    ),
+    "bench": ("bench:command", "Measure this checkout on this machine."),
+    "consume": (
+        "consume:command",
+        "Handle what arrives in queues, until told to stop.",
+    ),
     "dead-letters": (
-        "infrastructure.cli.dead_letters:command",
+        "dead_letters:command",
         "List or replay what a broker's queue holds as dead.",
     ),
-    "demo": ("infrastructure.cli.demo:command", "Show it at work, on an embedded PostgreSQL."),
-    "dev": ("infrastructure.cli.dev:command", "API, relay and a database that stays, for development."),
-    "doctor": ("infrastructure.cli.doctor:command", "Look at everything, and say what to do."),
-    "events": ("infrastructure.cli.stories:events", "List events, the newest first."),
-    "failed": ("infrastructure.cli.stories:failed", "List what is dead or will be tried again."),
-    "history": ("infrastructure.cli.stories:history", "Tell everything that happened to an aggregate."),
+    "demo": ("demo:command", "Show it at work, on an embedded PostgreSQL."),
+    "dev": (
+        "dev:command",
+        "API, relay and a database that stays, for development.",
+    ),
+    "doctor": ("doctor:command", "Look at everything, and say what to do."),
+    "events": ("stories:events", "List events, the newest first."),
+    "failed": (
+        "stories:failed",
+        "List what is dead or will be tried again.",
+    ),
+    "history": (
+        "stories:history",
+        "Tell everything that happened to an aggregate.",
+    ),
     "migrate": (
-        "infrastructure.cli.migrate:command",
+        "migrate:command",
         "Create or update the tables of the outbox and of the contexts.",
     ),
-    "pause": ("infrastructure.cli.subscriptions:pause", "Hold a handler: what is due for it waits."),
-    "purge": ("infrastructure.cli.purge:command", "Delete what was delivered long ago."),
-    "relay": ("infrastructure.cli.relay:command", "Deliver events to handlers, until told to stop."),
-    "replay": ("infrastructure.cli.subscriptions:replay", "Give a handler the past, in order."),
-    "resume": ("infrastructure.cli.subscriptions:resume", "Let a handler go on."),
-    "retire": ("infrastructure.cli.subscriptions:retire", "End a handler that no live relay carries."),
-    "retry": ("infrastructure.cli.mend:retry", "Run again what failed or was skipped."),
-    "show": ("infrastructure.cli.stories:show", "Show one event's whole story."),
-    "skip": ("infrastructure.cli.mend:skip", "Let an event pass without its handler's effect."),
-    "status": ("infrastructure.cli.status:command", "Show the relays, the backlog and the subscriptions."),
-    "token": ("infrastructure.cli.token:command", "Make a token to try the API with."),
-    "topology": ("infrastructure.cli.topology:command", "Check or declare exchanges and queues."),
+    "pause": (
+        "subscriptions:pause",
+        "Hold a handler: what is due for it waits.",
+    ),
+    "purge": ("purge:command", "Delete what was delivered long ago."),
+    "relay": (
+        "relay:command",
+        "Deliver events to handlers, until told to stop.",
+    ),
+    "replay": ("subscriptions:replay", "Give a handler the past, in order."),
+    "resume": ("subscriptions:resume", "Let a handler go on."),
+    "retire": (
+        "subscriptions:retire",
+        "End a handler that no live relay carries.",
+    ),
+    "retry": ("mend:retry", "Run again what failed or was skipped."),
+    "show": ("stories:show", "Show one event's whole story."),
+    "skip": ("mend:skip", "Let an event pass without its handler's effect."),
+    "status": (
+        "status:command",
+        "Show the relays, the backlog and the subscriptions.",
+    ),
+    "token": ("token:command", "Make a token to try the API with."),
+    "topology": (
+        "topology:command",
+        "Check or declare exchanges and queues.",
+    ),
 }
 
 # What the file, the disk or the device behind our output may answer; never a defect of ours.
@@ -69,7 +99,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        return cast("click.Command", getattr(import_module(module), attribute))
+        return cast("click.Command", getattr(import_module(f"{__package__}.{module}"), attribute))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them without importing any."""
@@ -122,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         _give_up_output(error, as_json=as_json)
     except Exception as error:
-        from kernel.errors import KernelError
+        from outbox_kernel.kernel.errors import KernelError
 
         if not isinstance(error, KernelError):
             leaving.end_with_traceback(error)

@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.brokers.discovery import discover_topology, undeclared_queues
-from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
-from infrastructure.cli.output import json_option
-from infrastructure.cli.relay import relay_engine
-from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
-from infrastructure.container import build_container
-from infrastructure.discovery import context_packages
-from infrastructure.errors import InfrastructureError
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.relay.roster import check_buildable, check_names, claim_of
-from infrastructure.relay.serving import CancelledByOthers
-from infrastructure.settings import Settings
-from infrastructure.telemetry import set_up_logs
-from kernel import check_upcasters, discover_handlers
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
+from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
+from outbox_kernel.infrastructure.cli.output import json_option
+from outbox_kernel.infrastructure.cli.relay import relay_engine
+from outbox_kernel.infrastructure.cli.serving import (
+    database_ready,
+    freeze_what_stays,
+    run_loop,
+    stopped_by_signals,
+)
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.roster import check_buildable, check_names, claim_of
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import set_up_logs
+from outbox_kernel.kernel import check_upcasters, discover_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +35,10 @@ if TYPE_CHECKING:
     from lagom import Container
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.brokers import Topology
-    from infrastructure.brokers.rabbitmq import Address
-    from infrastructure.consumer.consumer import Consumer
-    from kernel.handlers import HandlerRegistration
+    from outbox_kernel.infrastructure.brokers import Topology
+    from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+    from outbox_kernel.infrastructure.consumer.consumer import Consumer
+    from outbox_kernel.kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.start")
 
@@ -128,7 +133,7 @@ class Consuming:
 
     async def _prepared(self, engine: AsyncEngine) -> tuple[OutboxRelay, Consumer]:
         """Load the application, wait for the database; the broker may come later."""
-        from infrastructure.consumer.consumer import Consumer
+        from outbox_kernel.infrastructure.consumer.consumer import Consumer
 
         settings, queues = self.settings, self.queues
         container = build_container(settings, engine)

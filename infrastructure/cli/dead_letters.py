@@ -7,12 +7,12 @@ import asyncio
 import attrs
 import click
 
-from infrastructure.brokers.topology import DEAD_LETTER_QUEUE
-from infrastructure.cli.at_broker import QUEUE_NAME, broker_of
-from infrastructure.cli.at_desk import TEXT
-from infrastructure.cli.output import json_option, print_json, print_rows, progress
-from infrastructure.plain_text import count
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers.topology import DEAD_LETTER_QUEUE
+from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
+from outbox_kernel.infrastructure.cli.at_desk import TEXT
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, progress
+from outbox_kernel.infrastructure.plain_text import count
+from outbox_kernel.infrastructure.settings import Settings
 
 LISTED_MAX = 100
 
@@ -43,7 +43,7 @@ def command() -> None:
 @json_option
 def list_(*, source: str, message_id: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """List them with their reasons, the oldest first; they stay where they are."""
-    from infrastructure.consumer.dead_letters import Choice, listed
+    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, listed
 
     address = broker_of(Settings.from_environment())
     found, left = asyncio.run(listed(address, source, most=limit, choice=Choice(message_id, queue)))
@@ -71,7 +71,7 @@ def replay(
     *, source: str, message_id: str | None, queue: str | None, everything: bool, to: str | None, as_json: bool
 ) -> None:
     """Send messages back to the queue that each came from, once what kept them from being stored is mended."""
-    from infrastructure.consumer.dead_letters import Choice, replayed
+    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, replayed
 
     if (message_id is None and queue is None) != everything:
         raise click.UsageError("say which: --id ID, --queue NAME, or --all")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from infrastructure.cli.output import json_option, print_json
-from infrastructure.database.embedded import EmbeddedPostgres
-from infrastructure.demo.play import play, scenes_of
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.output import json_option, print_json
+from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.demo.play import play, scenes_of
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from infrastructure.demo.play import Scenes
-    from infrastructure.demo.stage import Printer
+    from outbox_kernel.infrastructure.demo.play import Scenes
+    from outbox_kernel.infrastructure.demo.stage import Printer
 
 
 @click.command("demo")
@@ -48,7 +48,7 @@ async def _on_embedded(settings: Settings, scenes: Scenes, printer: Printer) -> 
 
 
 def _printer(*, as_json: bool) -> Printer:
-    from infrastructure.demo.printing import RichPrinter, SilentPrinter
+    from outbox_kernel.infrastructure.demo.printing import RichPrinter, SilentPrinter
 
     # Where the output cannot carry a mark or a line of a table, a question mark is better than a failure.
     if isinstance(sys.stdout, io.TextIOWrapper):

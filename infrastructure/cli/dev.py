@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.api import Service, address_options, http_settings
-from infrastructure.cli.output import json_option
-from infrastructure.cli.serving import run_loop
-from infrastructure.database.embedded import EmbeddedPostgres
-from infrastructure.database.engine import create_engine
-from infrastructure.dev import DevFolder, default_folder
-from infrastructure.discovery import project_folder
-from infrastructure.http.app import DOCS
-from infrastructure.http.example import curl_line
-from infrastructure.http.serving import listen, url_of
-from infrastructure.http.tokens import sign
-from infrastructure.outbox.migrator import migrate
-from infrastructure.relay import RelaySettings
-from infrastructure.settings import Settings
-from infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.cli.api import Service, address_options, http_settings
+from outbox_kernel.infrastructure.cli.output import json_option
+from outbox_kernel.infrastructure.cli.serving import run_loop
+from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.dev import DevFolder, default_folder
+from outbox_kernel.infrastructure.discovery import project_folder
+from outbox_kernel.infrastructure.http.app import DOCS
+from outbox_kernel.infrastructure.http.example import curl_line
+from outbox_kernel.infrastructure.http.serving import listen, url_of
+from outbox_kernel.infrastructure.http.tokens import sign
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:
     import socket
 
     from fastapi import FastAPI
 
-    from infrastructure.http import HttpSettings
+    from outbox_kernel.infrastructure.http import HttpSettings
 
 # Who the printed token is for; `outbox token` makes those of others.
 DEVELOPER = "01890a5d-ac96-774b-bcce-b302099a8057"

@@ -7,11 +7,11 @@ import asyncio
 import attrs
 import click
 
-from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.operations.health import examine
-from infrastructure.relay import RelaySettings
-from infrastructure.settings import Settings
-from infrastructure.telemetry import silence_clients
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
+from outbox_kernel.infrastructure.operations.health import examine
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import silence_clients
 
 
 @click.command("doctor")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, ask_first, at_desk, yes_option
-from infrastructure.cli.output import json_option, print_json, progress
-from infrastructure.operations import Selection, mending
-from infrastructure.operations.selection import NothingFound
-from infrastructure.plain_text import count
+from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, ask_first, at_desk, yes_option
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
+from outbox_kernel.infrastructure.operations import Selection, mending
+from outbox_kernel.infrastructure.operations.selection import NothingFound
+from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from infrastructure.operations import AggregateKey, Desk
-    from infrastructure.operations.mending import Change, Chosen
+    from outbox_kernel.infrastructure.operations import AggregateKey, Desk
+    from outbox_kernel.infrastructure.operations.mending import Change, Chosen
 
 
 def selecting(command: Callable[..., None]) -> Callable[..., None]:

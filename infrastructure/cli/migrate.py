@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from sqlalchemy.pool import NullPool
 
-from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.database.engine import create_engine, parse_url
-from infrastructure.errors import BadSetting, InfrastructureError
-from infrastructure.outbox.branches import folders_of_nobody
-from infrastructure.outbox.migrator import downgrade, loss, migrate, migration_sql
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
+from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.outbox.branches import folders_of_nobody
+from outbox_kernel.infrastructure.outbox.migrator import downgrade, loss, migrate, migration_sql
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.outbox.migrator import Loss, Step
+    from outbox_kernel.infrastructure.outbox.migrator import Loss, Step
 
 T = TypeVar("T")
 

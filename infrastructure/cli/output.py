@@ -11,7 +11,7 @@ from uuid import UUID
 
 import click
 
-from infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import DAYS, ask_first, at_desk, yes_option
-from infrastructure.cli.output import json_option, print_json, progress
-from infrastructure.operations import purging
-from infrastructure.plain_text import count
-from infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.cli.at_desk import DAYS, ask_first, at_desk, yes_option
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
+from outbox_kernel.infrastructure.operations import purging
+from outbox_kernel.infrastructure.plain_text import count
+from outbox_kernel.infrastructure.relay import RelaySettings
 
 if TYPE_CHECKING:
-    from infrastructure.operations import Desk
-    from infrastructure.operations.purging import Purged
+    from outbox_kernel.infrastructure.operations import Desk
+    from outbox_kernel.infrastructure.operations.purging import Purged
 
 
 @click.command("purge")

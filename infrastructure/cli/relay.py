@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.brokers.carrying import publishers_of
-from infrastructure.brokers.discovery import undeclared_queues
-from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.cli.serving import database_ready, freeze_what_stays, run_loop, stopped_by_signals
-from infrastructure.container import build_container
-from infrastructure.database.engine import create_engine, parse_url
-from infrastructure.discovery import context_packages
-from infrastructure.errors import InfrastructureError
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.relay.roster import check_buildable
-from infrastructure.relay.serving import CancelledByOthers
-from infrastructure.settings import Settings
-from infrastructure.telemetry import set_up_logs
-from kernel import check_upcasters, discover_handlers
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.brokers.carrying import publishers_of
+from outbox_kernel.infrastructure.brokers.discovery import undeclared_queues
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
+from outbox_kernel.infrastructure.cli.serving import (
+    database_ready,
+    freeze_what_stays,
+    run_loop,
+    stopped_by_signals,
+)
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.errors import InfrastructureError, NothingToDeliverTo
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.roster import check_buildable
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import set_up_logs
+from outbox_kernel.kernel import check_upcasters, discover_handlers
+from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,17 +37,13 @@ if TYPE_CHECKING:
     from lagom import Container
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.brokers import Outlet, Publisher
-    from infrastructure.relay.ledger import Counts
+    from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.relay.ledger import Counts
 
 _log = logging.getLogger("outbox.start")
 
 # Handlers hold a connection for the length of a transaction, not of a run.
 POOL_SIZE_MAX = 20
-
-
-class NothingToDeliverTo(InfrastructureError):
-    """Neither a handler nor a publisher has been found."""
 
 
 class PublishersPaused(InfrastructureError):

@@ -14,22 +14,22 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from infrastructure.cli import leaving
-from infrastructure.database.explain import database_of, outbox_remedy
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.cli import leaving
+from outbox_kernel.infrastructure.database.explain import database_of, outbox_remedy
+from outbox_kernel.infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
     SchemaNotMigrated,
     ServerFull,
 )
-from infrastructure.outbox.migrator import pending, require_encoding
+from outbox_kernel.infrastructure.outbox.migrator import pending, require_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.settings import Settings
 
 R = TypeVar("R")
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from infrastructure.cli.at_desk import at_desk
-from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
-from infrastructure.operations.overview import overview
-from infrastructure.operations.verdicts import seconds
-from infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.cli.at_desk import at_desk
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.verdicts import seconds
+from outbox_kernel.infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infrastructure.operations.overview import Overview
+    from outbox_kernel.infrastructure.operations.overview import Overview
 
 
 @click.command("status")

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, LIMIT, MOMENT, TEXT, at_desk
-from infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
-from infrastructure.operations import stories
-from infrastructure.outbox.tables import EVENT_STATES
-from infrastructure.plain_text import count
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, LIMIT, MOMENT, TEXT, at_desk
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
+from outbox_kernel.infrastructure.operations import stories
+from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES
+from outbox_kernel.infrastructure.plain_text import count
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from infrastructure.operations import AggregateKey
-    from infrastructure.operations.overview import Row
-    from infrastructure.operations.selection import Moment
+    from outbox_kernel.infrastructure.operations import AggregateKey
+    from outbox_kernel.infrastructure.operations.overview import Row
+    from outbox_kernel.infrastructure.operations.selection import Moment
 
 ERROR_CHARACTERS_MAX = 80
 # More of one value fills a terminal and shows nothing.

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.cli.at_desk import MOMENT, TEXT, ask_first, at_desk, yes_option
-from infrastructure.cli.output import json_option, print_json, progress
-from infrastructure.operations import replaying, subscriptions
-from infrastructure.operations.selection import NothingFound
-from infrastructure.plain_text import count, printable
+from outbox_kernel.infrastructure.cli.at_desk import MOMENT, TEXT, ask_first, at_desk, yes_option
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
+from outbox_kernel.infrastructure.operations import replaying, subscriptions
+from outbox_kernel.infrastructure.operations.selection import NothingFound
+from outbox_kernel.infrastructure.plain_text import count, printable
 
 if TYPE_CHECKING:
-    from infrastructure.operations import Desk
-    from infrastructure.operations.replaying import Replayed
-    from infrastructure.operations.selection import Moment
+    from outbox_kernel.infrastructure.operations import Desk
+    from outbox_kernel.infrastructure.operations.replaying import Replayed
+    from outbox_kernel.infrastructure.operations.selection import Moment
 
 
 @click.command("pause")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from infrastructure.cli.output import json_option, print_json
-from infrastructure.dev import DevFolder, default_folder
-from infrastructure.discovery import project_folder
-from infrastructure.http import HttpSettings
-from infrastructure.http.tokens import sign
+from outbox_kernel.infrastructure.cli.output import json_option, print_json
+from outbox_kernel.infrastructure.dev import DevFolder, default_folder
+from outbox_kernel.infrastructure.discovery import project_folder
+from outbox_kernel.infrastructure.http import HttpSettings
+from outbox_kernel.infrastructure.http.tokens import sign
 
 HOURS = 24.0
 HOURS_MAX = 10 * 365 * 24.0

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.cli.at_broker import broker_of
-from infrastructure.cli.output import json_option, print_json, print_rows
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.cli.at_broker import broker_of
+from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from infrastructure.brokers.rabbitmq import Address
-    from infrastructure.brokers.rabbitmq.declaring import Finding
-    from infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import Finding
+    from outbox_kernel.infrastructure.brokers.topology import Topology
 
 
 @click.command("topology")
@@ -47,8 +47,8 @@ def command(*, apply: bool, optional: tuple[str, ...], as_json: bool) -> None:
 
 
 async def _survey(address: Address, topology: Topology, *, apply: bool) -> list[Finding]:
-    from infrastructure.brokers.rabbitmq.declaring import survey
-    from infrastructure.brokers.rabbitmq.link import Link
+    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import survey
+    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 
     link = Link(address, "outbox topology")
     try:

@@ -1,5 +1,5 @@
 """Consuming: what arrives in a queue is stored in our own outbox, and a relay in this process does the rest (T3)."""
 
-from infrastructure.consumer.reading import Received, Unstorable, read
+from outbox_kernel.infrastructure.consumer.reading import Received, Unstorable, read
 
 __all__ = ["Received", "Unstorable", "read"]

@@ -11,17 +11,17 @@ import attrs
 from aio_pika.exceptions import DeliveryError
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import header_bytes
-from infrastructure.brokers.rabbitmq.trouble import (
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import header_bytes
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     BrokerForbids,
     BrokerRefusal,
     alarm,
     explained,
     unanswered,
 )
-from infrastructure.consumer.letters import letter_of
-from infrastructure.consumer.troubles import pause
+from outbox_kernel.infrastructure.consumer.letters import letter_of
+from outbox_kernel.infrastructure.consumer.troubles import pause
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from aio_pika import Message
     from aio_pika.abc import AbstractChannel, AbstractExchange, AbstractIncomingMessage
 
-    from infrastructure.brokers.rabbitmq.link import Link
-    from infrastructure.brokers.topology import Topology
-    from infrastructure.consumer.troubles import Trouble
+    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.consumer.troubles import Trouble
 
 _log = logging.getLogger("outbox.consumer")
 

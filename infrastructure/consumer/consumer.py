@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from infrastructure.consumer.storing import Storage
-from infrastructure.consumer.taking import Taking
-from infrastructure.errors import InfrastructureError
-from infrastructure.relay.line import Line
-from infrastructure.relay.pausing import QUEUE
-from kernel import KernelError
+from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.consumer.taking import Taking
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.pausing import QUEUE
+from outbox_kernel.kernel import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.brokers.rabbitmq.address import Address
-    from infrastructure.brokers.topology import Topology
-    from infrastructure.relay import OutboxRelay
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.relay import OutboxRelay
 
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
 PREFETCH = 250

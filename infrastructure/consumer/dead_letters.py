@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 
-from infrastructure.brokers.rabbitmq.declaring import counts_looks
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, explained
-from infrastructure.brokers.topology import NAME_BYTES_MAX
-from infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER, sent_again
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import counts_looks
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, explained
+from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
+from outbox_kernel.infrastructure.consumer.letters import (
+    MOMENT_HEADER,
+    QUEUE_HEADER,
+    REASON_HEADER,
+    sent_again,
+)
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
-    from infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
 
 STEP_SECONDS_MAX = 10.0
 

@@ -11,26 +11,31 @@ import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, BrokerUnreachable, explained
-from infrastructure.connections import TROUBLE
-from infrastructure.consumer.burying import Burying
-from infrastructure.consumer.reading import Received, Unstorable, read
-from infrastructure.consumer.storing import Stored
-from infrastructure.consumer.troubles import pause
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
+    BrokerForbids,
+    BrokerRefusal,
+    BrokerUnreachable,
+    explained,
+)
+from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.consumer.burying import Burying
+from outbox_kernel.infrastructure.consumer.reading import Received, Unstorable, read
+from outbox_kernel.infrastructure.consumer.storing import Stored
+from outbox_kernel.infrastructure.consumer.troubles import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-    from infrastructure.brokers.rabbitmq.address import Address
-    from infrastructure.brokers.rabbitmq.link import Link
-    from infrastructure.brokers.topology import Topology
-    from infrastructure.consumer.burying import Dead
-    from infrastructure.consumer.storing import Storage
-    from infrastructure.consumer.troubles import Trouble
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.consumer.burying import Dead
+    from outbox_kernel.infrastructure.consumer.storing import Storage
+    from outbox_kernel.infrastructure.consumer.troubles import Trouble
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.line import Line
 
 BATCH_MAX = 500
 # Of bodies; few batches come near it, but the largest messages together would be more than a call's deadline allows.

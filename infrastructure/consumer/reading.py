@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from infrastructure.brokers.messages import ENVELOPE_HEADERS
-from infrastructure.errors import InfrastructureError
-from kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type
-from kernel.context import HEADERS_BYTES_MAX
-from kernel.errors import UnknownEventType
-from kernel.serialization import PAYLOAD_BYTES_MAX
-from kernel.wire.types import fields_of
+from outbox_kernel.infrastructure.brokers.messages import ENVELOPE_HEADERS
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type
+from outbox_kernel.kernel.context import HEADERS_BYTES_MAX
+from outbox_kernel.kernel.errors import UnknownEventType
+from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
+from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import asyncpg
 import attrs
 
-from infrastructure.consumer.reading import Received
-from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.consumed import PRESENT, STORE_CONSUMED
+from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.consumed import PRESENT, STORE_CONSUMED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from uuid import UUID
 
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.line import Line
 
 # Each finds what others, who stored some of a batch at the same moment, have committed by then.
 ROUNDS_MAX = 3

@@ -8,21 +8,21 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
-from infrastructure.consumer.intake import Intake
-from infrastructure.consumer.troubles import Trouble, pause, together
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
+from outbox_kernel.infrastructure.consumer.intake import Intake
+from outbox_kernel.infrastructure.consumer.troubles import Trouble, pause, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from infrastructure.brokers.rabbitmq.address import Address
-    from infrastructure.brokers.topology import Topology
-    from infrastructure.consumer.storing import Storage
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.consumer.storing import Storage
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.pausing import Pause
 
 _log = logging.getLogger("outbox.consumer")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.brokers.rabbitmq.declaring import TopologyConflict
-from infrastructure.connections import TROUBLE
-from infrastructure.relay.pausing import Pause
-from infrastructure.relay.running import storable
-from kernel.retry import EXPONENTIAL
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import TopologyConflict
+from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.relay.pausing import Pause
+from outbox_kernel.infrastructure.relay.running import storable
+from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

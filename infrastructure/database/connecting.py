@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infrastructure.database.explain import address_of, sqlstate_of
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.database.explain import address_of, sqlstate_of
+from outbox_kernel.infrastructure.errors import (
     BadSetting,
-    DatabaseRefusal,
     DatabaseUnreachable,
     InfrastructureError,
     LoginRefused,
     ServerFull,
+    TlsRefused,
 )
 
 if TYPE_CHECKING:
@@ -36,10 +36,6 @@ _OWN_LIMIT = re.compile(r'too many connections for (role|database) "[^"]+"')
 _OF_ANOTHER_HOST = (62, 64)
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _DEMANDING = ("require", "verify-ca", "verify-full")
-
-
-class TlsRefused(DatabaseRefusal):
-    """The server and DATABASE_URL do not agree on how the connection is encrypted."""
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from infrastructure.database import unprivileged
-from infrastructure.errors import EmbeddedServerFailed, MissingExtra
+from outbox_kernel.infrastructure.database import unprivileged
+from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,11 +18,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from infrastructure.database.connecting import connecting
-from infrastructure.database.explain import explained
-from infrastructure.database.upgrading import hush_upgrades
-from infrastructure.errors import BadSetting, InfrastructureError
-from infrastructure.settings import names_host
+from outbox_kernel.infrastructure.database.connecting import connecting
+from outbox_kernel.infrastructure.database.explain import explained
+from outbox_kernel.infrastructure.database.upgrading import hush_upgrades
+from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.settings import names_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from asyncpg.exceptions import ClientConfigurationError, InterfaceError, InternalClientError
 from sqlalchemy.engine import URL, make_url
 
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.errors import (
     BadSetting,
     DatabaseMissing,
     DatabaseUnreachable,

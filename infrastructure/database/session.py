@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from infrastructure.outbox.install import install_capture
+from outbox_kernel.infrastructure.outbox.install import install_capture
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -10,20 +10,20 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC002 - the container reads them
 
-from infrastructure.database.explain import explain
-from infrastructure.outbox.capture_state import state_of
-from infrastructure.outbox.conflicts import as_conflict, constraint_name
-from infrastructure.outbox.receipts import current_run
-from infrastructure.outbox.session import CapturedSession
-from kernel.aggregate import AggregateRoot
-from kernel.errors import KernelError, UnitOfWorkNotOpen
+from outbox_kernel.infrastructure.database.explain import explain
+from outbox_kernel.infrastructure.outbox.capture_state import state_of
+from outbox_kernel.infrastructure.outbox.conflicts import as_conflict, constraint_name
+from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from kernel.bus import EventBus
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.bus import EventBus
+    from outbox_kernel.kernel.events import DomainEvent
 
 A = TypeVar("A", bound=AggregateRoot)
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.container import build_container
-from infrastructure.demo.readings import EVENTS, Readings
-from infrastructure.demo.stage import Stage
-from infrastructure.discovery import context_folder, context_packages
-from infrastructure.errors import BadContext, InfrastructureError
-from infrastructure.outbox.migrator import migrate
-from kernel import discover_handlers
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.demo.readings import EVENTS, Readings
+from outbox_kernel.infrastructure.demo.stage import Stage
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages
+from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.kernel import discover_handlers
+from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lagom import Container
 
-    from infrastructure.demo.stage import Printer, Scene
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.demo.stage import Printer, Scene
+    from outbox_kernel.infrastructure.settings import Settings
 
     Scenes = dict[str, tuple[Scene, ...]]
 

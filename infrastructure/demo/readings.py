@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from sqlalchemy import Table, and_, func, inspect, or_, select, text
 
-from infrastructure.outbox.tables import outbox_events_in
-from kernel import catalogue, masked_payload
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.kernel import catalogue, masked_payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

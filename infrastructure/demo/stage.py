@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 if TYPE_CHECKING:
     from lagom import Container
 
-    from infrastructure.demo.readings import Readings
+    from outbox_kernel.infrastructure.demo.readings import Readings
 
 
 class Printer(Protocol):

@@ -14,13 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from infrastructure.discovery import context_packages
-from infrastructure.http import graphql, health
-from infrastructure.http.discovery import apis_of
-from infrastructure.http.gate import Gate
-from infrastructure.http.openapi import EVERYWHERE, document
-from infrastructure.http.settings import HttpSettings
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.http import graphql, health
+from outbox_kernel.infrastructure.http.discovery import apis_of
+from outbox_kernel.infrastructure.http.gate import Gate
+from outbox_kernel.infrastructure.http.openapi import EVERYWHERE, document
+from outbox_kernel.infrastructure.http.settings import HttpSettings
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lagom import Container
     from starlette.requests import Request
 
-    from infrastructure.http.authentication import Authenticator
-    from infrastructure.relay import OutboxRelay
+    from outbox_kernel.infrastructure.http.authentication import Authenticator
+    from outbox_kernel.infrastructure.relay import OutboxRelay
 
 _log = logging.getLogger("outbox.http")
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from attrs import Factory, frozen
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

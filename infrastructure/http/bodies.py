@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from infrastructure.http.problems import Problem, Refused
+from outbox_kernel.infrastructure.http.problems import Problem, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from fastapi import APIRouter
 
-from infrastructure.discovery import context_folder
-from infrastructure.errors import BadContext
+from outbox_kernel.infrastructure.discovery import context_folder
+from outbox_kernel.infrastructure.errors import BadContext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

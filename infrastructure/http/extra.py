@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.errors import MissingExtra
 
 _LIBRARIES = ("fastapi", "jwt", "strawberry", "uvicorn")
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 
-from infrastructure.container import scope as container_scope
-from infrastructure.http.authentication import Principal, Unauthenticated
-from infrastructure.http.bodies import ClientLeft, again, read_body
-from infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
-from infrastructure.http.scope import put_container
-from kernel.clock import new_id
-from kernel.context import event_context
-from kernel.errors import InvalidContext
+from outbox_kernel.infrastructure.container import scope as container_scope
+from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
+from outbox_kernel.infrastructure.http.bodies import ClientLeft, again, read_body
+from outbox_kernel.infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
+from outbox_kernel.infrastructure.http.scope import put_container
+from outbox_kernel.kernel.clock import new_id
+from outbox_kernel.kernel.context import event_context
+from outbox_kernel.kernel.errors import InvalidContext
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from lagom import Container
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from infrastructure.http.authentication import Authenticator
-    from infrastructure.http.settings import HttpSettings
+    from outbox_kernel.infrastructure.http.authentication import Authenticator
+    from outbox_kernel.infrastructure.http.settings import HttpSettings
 
 _log = logging.getLogger("outbox.http")
 

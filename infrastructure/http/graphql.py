@@ -25,12 +25,12 @@ from strawberry.schema.exceptions import CannotGetOperationTypeError
 from strawberry.tools import merge_types
 from strawberry.types import get_object_definition
 
-from infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
-from infrastructure.http.graphql_size import SizeLimiter
-from infrastructure.http.openapi import EVERYWHERE
-from infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
-from infrastructure.http.scope import container_of
-from kernel.context import current_headers
+from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
+from outbox_kernel.infrastructure.http.graphql_size import SizeLimiter
+from outbox_kernel.infrastructure.http.openapi import EVERYWHERE
+from outbox_kernel.infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
+from outbox_kernel.infrastructure.http.scope import container_of
+from outbox_kernel.kernel.context import current_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lagom import Container
     from strawberry.types import ExecutionContext, Info
 
-    from infrastructure.http.discovery import Api
+    from outbox_kernel.infrastructure.http.discovery import Api
 
 _log = logging.getLogger("outbox.http")
 

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.http.openapi import refusals
-from infrastructure.http.problems import Problem, Refused
-from infrastructure.outbox.migrator import pending
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.http.openapi import refusals
+from outbox_kernel.infrastructure.http.problems import Problem, Refused
+from outbox_kernel.infrastructure.outbox.migrator import pending
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.openapi.utils import get_openapi
 
-from infrastructure.http.problems import KIND_PREFIX, PROBLEM_TYPE
+from outbox_kernel.infrastructure.http.problems import KIND_PREFIX, PROBLEM_TYPE
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

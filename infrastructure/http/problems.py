@@ -12,17 +12,17 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
-from infrastructure.database.explain import sqlstate_of
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.database.explain import sqlstate_of
+from outbox_kernel.infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
     LoginRefused,
     SchemaNotMigrated,
     ServerFull,
 )
-from infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
-from kernel.errors import ConcurrencyError, UnserializableEvent
-from kernel.refusals import Conflict, DomainError, Forbidden, NotFound
+from outbox_kernel.infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
+from outbox_kernel.kernel.errors import ConcurrencyError, UnserializableEvent
+from outbox_kernel.kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

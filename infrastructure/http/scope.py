@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Request
 
-from infrastructure.http.authentication import Principal
+from outbox_kernel.infrastructure.http.authentication import Principal
 
 if TYPE_CHECKING:
     from lagom import Container

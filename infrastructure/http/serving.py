@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fastapi import FastAPI
 
-    from infrastructure.http.settings import HttpSettings
+    from outbox_kernel.infrastructure.http.settings import HttpSettings
 
 BACKLOG_MAX = 2048
 

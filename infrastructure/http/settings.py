@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from infrastructure.errors import BadSetting
-from infrastructure.number_settings import between, number, whole
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.number_settings import between, number, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

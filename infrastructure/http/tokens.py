@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from infrastructure.errors import BadSetting
-from infrastructure.http.authentication import Principal, Unauthenticated
-from kernel.clock import now
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
+from outbox_kernel.kernel.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from infrastructure.outbox.sql.inspection import RELAYS, WAITING_KINDS
-from infrastructure.relay.roster import ANY_VERSION
+from outbox_kernel.infrastructure.outbox.sql.inspection import RELAYS, WAITING_KINDS
+from outbox_kernel.infrastructure.relay.roster import ANY_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 RETIRED = "the subscription is retired"
 NOT_CARRIED = "no live relay carries it"

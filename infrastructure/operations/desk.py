@@ -9,12 +9,12 @@ import asyncpg
 import attrs
 from sqlalchemy.pool import NullPool
 
-from infrastructure.connections import connect
-from infrastructure.database.engine import create_engine
-from infrastructure.database.explain import explained
-from infrastructure.errors import DatabaseRefusal
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
+from outbox_kernel.infrastructure.connections import connect
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.database.explain import explained
+from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.engine import URL
 
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.settings import Settings
 
 R = TypeVar("R")
 

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 import asyncpg
 from sqlalchemy.pool import NullPool
 
-from infrastructure.connections import connect
-from infrastructure.database.engine import create_engine, parse_url
-from infrastructure.errors import InfrastructureError, WrongEncoding
-from infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
-from infrastructure.operations.health_of_broker import examine_broker
-from infrastructure.operations.health_of_code import examine_code
-from infrastructure.operations.health_of_hearing import examine_hearing
-from infrastructure.operations.health_of_tables import examine_tables
-from infrastructure.operations.health_of_work import examine_work
-from infrastructure.operations.overview import overview
-from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from infrastructure.outbox.migrator import ENCODING, POSTGRES_VERSION_MIN, pending
-from infrastructure.outbox.sql.inspection import SERVER
+from outbox_kernel.infrastructure.connections import connect
+from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
+from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
+from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
+from outbox_kernel.infrastructure.operations.health_of_code import examine_code
+from outbox_kernel.infrastructure.operations.health_of_hearing import examine_hearing
+from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
+from outbox_kernel.infrastructure.operations.health_of_work import examine_work
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
+from outbox_kernel.infrastructure.outbox.migrator import ENCODING, POSTGRES_VERSION_MIN, pending
+from outbox_kernel.infrastructure.outbox.sql.inspection import SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.relay import RelaySettings
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.relay import RelaySettings
+    from outbox_kernel.infrastructure.settings import Settings
 
 CLOCK_SECONDS_MAX = 2.0
 # Longer than any lock is waited for, so that the sentence can tell the one from the other.

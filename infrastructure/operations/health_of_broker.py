@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.rabbitmq import Address, require_extra
-from infrastructure.errors import MissingExtra
-from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from infrastructure.plain_text import count
-from kernel import KernelError
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, require_extra
+from outbox_kernel.infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
+from outbox_kernel.infrastructure.plain_text import count
+from outbox_kernel.kernel import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from infrastructure.brokers.rabbitmq.declaring import Finding
-    from infrastructure.brokers.topology import Topology
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import Finding
+    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.settings import Settings
 
 ANSWER_SECONDS_MAX = 15.0
 
@@ -37,7 +37,7 @@ async def examine_broker(settings: Settings) -> list[Check]:
 
 
 async def _answered(address: Address, topology: Topology) -> list[Check]:
-    from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal  # noqa: PLC0415 - needs the extra
+    from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal  # noqa: PLC0415 - needs the extra
 
     try:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
@@ -51,8 +51,8 @@ async def _answered(address: Address, topology: Topology) -> list[Check]:
 
 
 async def _examine(address: Address, topology: Topology) -> list[Check]:
-    from infrastructure.brokers.rabbitmq.declaring import number_in, survey  # noqa: PLC0415 - needs the extra
-    from infrastructure.brokers.rabbitmq.link import Link  # noqa: PLC0415 - needs the extra
+    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import number_in, survey  # noqa: PLC0415 - needs the extra
+    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link  # noqa: PLC0415 - needs the extra
 
     link = Link(address, "outbox doctor")
     try:

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.brokers.discovery import discover_topology, undeclared_queues
-from infrastructure.container import build_container
-from infrastructure.discovery import context_packages
-from infrastructure.errors import InfrastructureError
-from infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from infrastructure.relay.roster import check_buildable, check_names, claim_of
-from kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
+from outbox_kernel.infrastructure.relay.roster import check_buildable, check_names, claim_of
+from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
+from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
-    from infrastructure.relay import RelaySettings
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.relay import RelaySettings
+    from outbox_kernel.infrastructure.settings import Settings
 
 
 async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:

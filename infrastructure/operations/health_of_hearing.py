@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from sqlalchemy.pool import NullPool
 
-from infrastructure.connections import connect
-from infrastructure.database.engine import create_engine
-from infrastructure.errors import DatabaseRefusal
-from infrastructure.operations.verdicts import Check, halves, ok, warn
+from outbox_kernel.infrastructure.connections import connect
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.operations.verdicts import Check, halves, ok, warn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import asyncpg
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.relay import RelaySettings
+    from outbox_kernel.infrastructure.relay import RelaySettings
 
 ECHO_SECONDS_MAX = 2.0
 

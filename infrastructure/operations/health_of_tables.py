@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infrastructure.operations.verdicts import Check, ok, seconds, warn
-from infrastructure.outbox.sql.inspection import BLOAT, OLDEST_TRANSACTION
+from outbox_kernel.infrastructure.operations.verdicts import Check, ok, seconds, warn
+from outbox_kernel.infrastructure.outbox.sql.inspection import BLOAT, OLDEST_TRANSACTION
 
 if TYPE_CHECKING:
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 DEAD_ROWS_MIN = 50_000
 TRANSACTION_SECONDS_MAX = 600.0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infrastructure.operations.abilities import NOT_CARRIED, NOT_FOR_TYPE, RETIRED
-from infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
-from infrastructure.outbox.sql.inspection import ORPHANS
-from infrastructure.plain_text import count
+from outbox_kernel.infrastructure.operations.abilities import NOT_CARRIED, NOT_FOR_TYPE, RETIRED
+from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
+from outbox_kernel.infrastructure.outbox.sql.inspection import ORPHANS
+from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from infrastructure.operations.abilities import Stranded
-    from infrastructure.operations.desk import Desk
-    from infrastructure.operations.overview import Overview
+    from outbox_kernel.infrastructure.operations.abilities import Stranded
+    from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.overview import Overview
 
 # A claim takes milliseconds, and a takeover half a minute.
 PENDING_SECONDS_MAX = 60.0

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
-from infrastructure.operations.abilities import relays
-from infrastructure.operations.selection import NothingFound, no_subscription
-from infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT
-from infrastructure.outbox.sql.operations import (
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.operations.abilities import relays
+from outbox_kernel.infrastructure.operations.selection import NothingFound, no_subscription
+from outbox_kernel.infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT
+from outbox_kernel.infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
     LOCK_DELIVERIES,
     RECOUNT_EVENTS,
@@ -18,14 +18,14 @@ from infrastructure.outbox.sql.operations import (
     SKIP,
     SUBSCRIPTION_NAMES,
 )
-from infrastructure.outbox.sql.outcomes import LOCK_EVENTS
+from outbox_kernel.infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
-    from infrastructure.operations.desk import Desk
-    from infrastructure.operations.selection import Selection
+    from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.selection import Selection
 
 # Relays that settle one of these events wait for us meanwhile.
 BATCH_MAX = 500

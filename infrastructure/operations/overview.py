@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from infrastructure.operations.abilities import carried_no_more, relays, stranded
-from infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
-from infrastructure.relay.pausing import QUEUE
+from outbox_kernel.infrastructure.operations.abilities import carried_no_more, relays, stranded
+from outbox_kernel.infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
+from outbox_kernel.infrastructure.relay.pausing import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from infrastructure.operations.abilities import Relay, Stranded
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.abilities import Relay, Stranded
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 Row = dict[str, Any]
 

@@ -8,15 +8,15 @@ from uuid import UUID
 
 import attrs
 
-from infrastructure.outbox.sql.operations import BOUNDS
-from infrastructure.outbox.sql.retention import PURGE_EVENTS, PURGE_RECEIPTS, RECEIPT_DAYS_MIN
+from outbox_kernel.infrastructure.outbox.sql.operations import BOUNDS
+from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS, PURGE_RECEIPTS, RECEIPT_DAYS_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import asyncpg
 
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 WINDOW_EVENTS = 2_000
 # A relay's maintenance purges for milliseconds at a time.

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.operations.mending import BATCH_MAX
-from infrastructure.operations.selection import type_pattern
-from infrastructure.operations.subscriptions import SubscriptionRetired, subscription
-from infrastructure.outbox.sql.operations import ARRANGE, BOUNDS, PAST_EVENTS, RECOUNT_EVENTS, REPLAY
-from infrastructure.outbox.sql.outcomes import LOCK_EVENTS
+from outbox_kernel.infrastructure.operations.mending import BATCH_MAX
+from outbox_kernel.infrastructure.operations.selection import type_pattern
+from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired, subscription
+from outbox_kernel.infrastructure.outbox.sql.operations import (
+    ARRANGE,
+    BOUNDS,
+    PAST_EVENTS,
+    RECOUNT_EVENTS,
+    REPLAY,
+)
+from outbox_kernel.infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from infrastructure.operations.desk import Desk
-    from infrastructure.operations.subscriptions import Subscription
+    from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.subscriptions import Subscription
 
 WINDOW_EVENTS = 5_000
 _SETTLED = ("delivered", "dead")

@@ -9,13 +9,13 @@ from uuid import UUID
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
 _EARLIEST = datetime.min.replace(tzinfo=UTC)

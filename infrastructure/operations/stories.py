@@ -7,11 +7,11 @@ import json
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from infrastructure.discovery import context_packages
-from infrastructure.operations.abilities import relays, why_not
-from infrastructure.operations.selection import NothingFound, type_pattern
-from infrastructure.operations.subscriptions import subscription
-from infrastructure.outbox.sql.inspection import (
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.operations.abilities import relays, why_not
+from outbox_kernel.infrastructure.operations.selection import NothingFound, type_pattern
+from outbox_kernel.infrastructure.operations.subscriptions import subscription
+from outbox_kernel.infrastructure.outbox.sql.inspection import (
     DELIVERIES_OF,
     EARLIER_DELIVERY,
     EARLIER_EVENT,
@@ -21,19 +21,19 @@ from infrastructure.outbox.sql.inspection import (
     HISTORY,
     RECEIPTS,
 )
-from kernel import UnknownEventType, masked_payload
-from kernel.events import MASK
+from outbox_kernel.kernel import UnknownEventType, masked_payload
+from outbox_kernel.kernel.events import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
     from uuid import UUID
 
-    from infrastructure.operations.abilities import Relay
-    from infrastructure.operations.desk import Desk
-    from infrastructure.operations.overview import Row
-    from infrastructure.operations.selection import AggregateKey, Moment
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.operations.abilities import Relay
+    from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.overview import Row
+    from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
+    from outbox_kernel.infrastructure.settings import Settings
 
 UNREADABLE = f"{MASK} (no object of fields, so it is masked as a whole)"
 # Of what Python reads as a number; the longer ones stay text.

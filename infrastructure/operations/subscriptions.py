@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
-from infrastructure.operations.abilities import relays
-from infrastructure.operations.mending import Chosen, skip
-from infrastructure.operations.selection import NothingFound, Selection, no_subscription, type_pattern
-from infrastructure.outbox.sql.operations import (
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.operations.abilities import relays
+from outbox_kernel.infrastructure.operations.mending import Chosen, skip
+from outbox_kernel.infrastructure.operations.selection import (
+    NothingFound,
+    Selection,
+    no_subscription,
+    type_pattern,
+)
+from outbox_kernel.infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
     HOLD_SUBSCRIPTION,
     PAUSE,
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.desk import Desk
 
 _OPEN = ("waiting", "dead", "leased")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 if TYPE_CHECKING:
-    from kernel import KernelError
+    from outbox_kernel.kernel import KernelError
 
 
 @attrs.frozen

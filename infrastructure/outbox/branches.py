@@ -12,11 +12,11 @@ from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from attrs import frozen
 
-from infrastructure.discovery import context_folder, context_packages, project_folder
-from infrastructure.errors import BadContext, BadMigration
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages, project_folder
+from outbox_kernel.infrastructure.errors import BadContext, BadMigration
 
 if TYPE_CHECKING:
-    from infrastructure.settings import Settings
+    from outbox_kernel.infrastructure.settings import Settings
 
 OUTBOX_BRANCH = "outbox"
 

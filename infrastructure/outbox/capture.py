@@ -16,20 +16,20 @@ from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import attributes, object_mapper, object_session
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
-from infrastructure.errors import PermissionDenied, SchemaNotMigrated
-from infrastructure.outbox.capture_state import forget_state_of, state_of
-from infrastructure.outbox.conflicts import constraint_name, driver_error
-from infrastructure.outbox.emitted import carriers_among, take_out
-from infrastructure.outbox.executing import execute
-from infrastructure.outbox.statements import insert_event, insert_events
-from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
-from infrastructure.outbox.wake_up import wake_relays
-from kernel.aggregate import AggregateRoot, stale
-from kernel.bus import in_order
-from kernel.context import current_headers
-from kernel.envelope import seal
-from kernel.errors import KernelError, VersionMoved
-from kernel.events import DomainEvent
+from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
+from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
+from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, driver_error
+from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
+from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
+from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.kernel.aggregate import AggregateRoot, stale
+from outbox_kernel.kernel.bus import in_order
+from outbox_kernel.kernel.context import current_headers
+from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.errors import KernelError, VersionMoved
+from outbox_kernel.kernel.events import DomainEvent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -129,7 +129,7 @@ def _explain(error: DBAPIError, connection: Connection) -> None:
     """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
     _hide_payloads(error)
     # Not above: the package of this module has sessions with capture, and so imports this one.
-    from infrastructure.database.explain import explain  # noqa: PLC0415
+    from outbox_kernel.infrastructure.database.explain import explain  # noqa: PLC0415
 
     refusal = explain(error, connection.engine.url)
     if isinstance(refusal, SchemaNotMigrated | PermissionDenied):

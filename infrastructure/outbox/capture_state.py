@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
-    from kernel.aggregate import AggregateRoot
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.aggregate import AggregateRoot
+    from outbox_kernel.kernel.events import DomainEvent
 
 _KEY = "outbox_capture"
 _MARK = "_outbox_mark"

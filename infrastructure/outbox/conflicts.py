@@ -8,8 +8,8 @@ from uuid import UUID
 
 from sqlalchemy.orm.exc import StaleDataError
 
-from infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
-from kernel.errors import AggregateIdTaken, ConcurrencyError
+from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.kernel.errors import AggregateIdTaken, ConcurrencyError
 
 if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from infrastructure.outbox.capture_state import state_of
-from infrastructure.outbox.record import OutboxRecord, map_outbox_table
-from infrastructure.outbox.session import CapturedSession
-from infrastructure.settings import Settings
-from kernel.aggregate import AggregateRoot
-from kernel.context import current_headers, event_context
-from kernel.envelope import seal
+from outbox_kernel.infrastructure.outbox.capture_state import state_of
+from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.context import current_headers, event_context
+from outbox_kernel.kernel.envelope import seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sqlalchemy.orm import Session
 
-    from kernel.bus import EventBus
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.bus import EventBus
+    from outbox_kernel.kernel.events import DomainEvent
 
 
 class OutboxEventDispatcher:

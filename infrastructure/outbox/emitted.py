@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, MetaData, Table, Uuid
 from sqlalchemy.orm import Session, registry
 
-from infrastructure.outbox.capture_state import state_of
-from kernel.bus import EventBus
-from kernel.events import stamp_event
+from outbox_kernel.infrastructure.outbox.capture_state import state_of
+from outbox_kernel.kernel.bus import EventBus
+from outbox_kernel.kernel.events import stamp_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.events import DomainEvent
 
 
 class Emitted:

@@ -8,21 +8,17 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
-from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.capture import Capture, after_transaction_end
-from infrastructure.outbox.instrument import instrument_aggregates
-from infrastructure.outbox.session import CapturedSession
-from infrastructure.outbox.transaction import after_transaction_create, after_unbirth
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.errors import CannotCapture
+from outbox_kernel.infrastructure.outbox.capture import Capture, after_transaction_end
+from outbox_kernel.infrastructure.outbox.instrument import instrument_aggregates
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.transaction import after_transaction_create, after_unbirth
+from outbox_kernel.infrastructure.settings import Settings
 
 Target = TypeVar("Target", bound="async_sessionmaker[Any] | sessionmaker[Any] | type[AsyncSession | Session]")
 C = TypeVar("C")
 
 _CAPTURE = "_outbox_capture"
-
-
-class CannotCapture(InfrastructureError, TypeError):
-    """`install_capture` was given something that makes no sessions of its own."""
 
 
 def install_capture(target: Target, *, schema: str | None = None, wake_up: bool = True) -> Target:

@@ -10,25 +10,25 @@ from sqlalchemy.orm import Mapper, attributes, object_mapper, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
 from sqlalchemy.util.concurrency import in_greenlet
 
-from infrastructure.outbox.capture import key_of, recorded_too_late
-from infrastructure.outbox.capture_state import known_state_of
-from infrastructure.outbox.conflicts import aggregate_keys
-from infrastructure.outbox.mapping import (
+from outbox_kernel.infrastructure.outbox.capture import key_of, recorded_too_late
+from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
+from outbox_kernel.infrastructure.outbox.conflicts import aggregate_keys
+from outbox_kernel.infrastructure.outbox.mapping import (
     check_fields,
     refused_without_lock,
     refused_without_version,
     table_name,
 )
-from infrastructure.outbox.session import CapturedSession
-from kernel.aggregate import AggregateRoot, stale
-from kernel.errors import ConcurrencyError
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.kernel.aggregate import AggregateRoot, stale
+from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
 
-    from infrastructure.outbox.capture_state import Flushed
+    from outbox_kernel.infrastructure.outbox.capture_state import Flushed
 
 _INSTRUMENTED = "outbox_instrumented"
 # From so many deletions in one flush SQLAlchemy compares no more how many rows they have found.

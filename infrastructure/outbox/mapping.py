@@ -8,9 +8,9 @@ import attrs
 from sqlalchemy import BigInteger, Column, event, text
 from sqlalchemy.orm import DeclarativeBase, DeclarativeBaseNoMeta, Mapper
 
-from infrastructure.errors import InfrastructureError
-from kernel import catalogue
-from kernel.aggregate import AggregateRoot
+from outbox_kernel.infrastructure.errors import MappingRefused
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.aggregate import AggregateRoot
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 _DECLARATIVE_BASES = (DeclarativeBase, DeclarativeBaseNoMeta)
 _DECLARATIVE_NAMES = ("__tablename__", "__mapper_args__", "__allow_unmapped__")
-
-
-class MappingRefused(InfrastructureError, TypeError):
-    """An aggregate is mapped in a way that capture cannot serve; the sentence has the remedy."""
 
 
 def refused_without_version(cls: type[Any], table: str) -> MappingRefused:

@@ -14,8 +14,8 @@ from alembic.util import CommandError
 from attrs import frozen
 from sqlalchemy import func, select, text
 
-from infrastructure.database.explain import database_of, explained, sqlstate_of
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.database.explain import database_of, explained, sqlstate_of
+from outbox_kernel.infrastructure.errors import (
     MigrationBlocked,
     MigrationFailed,
     MigrationUnknown,
@@ -25,11 +25,11 @@ from infrastructure.errors import (
     TablesMissing,
     WrongEncoding,
 )
-from infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
-from infrastructure.outbox.statements import count_undelivered
-from infrastructure.outbox.tables import outbox_events_in
-from infrastructure.settings import Settings
-from kernel.errors import KernelError
+from outbox_kernel.infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
+from outbox_kernel.infrastructure.outbox.statements import count_undelivered
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

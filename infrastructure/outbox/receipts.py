@@ -7,32 +7,21 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.errors import InfrastructureError
-from infrastructure.outbox.executing import execute
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
+from outbox_kernel.infrastructure.errors import (
+    AlreadyHandled,
+    RunOver,
+    SecondCommit,
+    SnapshotTooOld,
+)
+from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncSession
     from sqlalchemy.orm import Session
-
-
-class AlreadyHandled(InfrastructureError):
-    """An earlier run of this handler has committed its effect of this event; this one's is rolled back."""
-
-
-class SecondCommit(InfrastructureError):
-    """A handler commits twice in one run, but only one of the two could have the receipt."""
-
-
-class SnapshotTooOld(InfrastructureError):
-    """A transaction under REPEATABLE READ or SERIALIZABLE has taken longer than a relay's lease."""
-
-
-class RunOver(InfrastructureError):
-    """The relay lost its lease, or has given this run up: others may be at it, so nothing is committed."""
 
 
 @attrs.define(eq=False)
@@ -120,7 +109,7 @@ def current_run() -> HandlerRun | None:
 class running:  # noqa: N801 - read as a verb
     """Let units of work inside the block write this run's receipt, or none."""
 
-    # A class, as `kernel.context.handling` is: both stand around every run.
+    # A class, as `outbox_kernel.kernel.context.handling` is: both stand around every run.
     __slots__ = ("_run", "_token")
 
     def __init__(self, run: HandlerRun | None) -> None:

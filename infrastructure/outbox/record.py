@@ -9,9 +9,9 @@ from sqlalchemy.exc import NoInspectionAvailable
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import registry
 
-from infrastructure.errors import AlreadyMapped
-from infrastructure.outbox.tables import outbox_events_in
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.errors import AlreadyMapped
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime

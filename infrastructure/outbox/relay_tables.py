@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from infrastructure.outbox.tables import clock, moment, outbox_events_in, outbox_metadata
+from outbox_kernel.infrastructure.outbox.tables import clock, moment, outbox_events_in, outbox_metadata
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData

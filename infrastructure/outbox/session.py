@@ -9,19 +9,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, attributes
 from sqlalchemy.orm.exc import StaleDataError
 
-from infrastructure.outbox.capture import version_change
-from infrastructure.outbox.capture_state import known_state_of, state_of
-from infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
-from infrastructure.outbox.emitted import Emitted, SessionBus
-from kernel.aggregate import AggregateRoot
-from kernel.errors import KernelError, UncommittedEvents
+from outbox_kernel.infrastructure.outbox.capture import version_change
+from outbox_kernel.infrastructure.outbox.capture_state import known_state_of, state_of
+from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
+from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.errors import KernelError, UncommittedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from sqlalchemy.orm import InstanceState
 
-    from infrastructure.outbox.capture import Capture
+    from outbox_kernel.infrastructure.outbox.capture import Capture
 
 
 class CapturedSession(Session):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
-from infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 
 if TYPE_CHECKING:
     from sqlalchemy import Select

@@ -6,9 +6,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, attributes
 from sqlalchemy.orm.exc import StaleDataError
 
-from infrastructure.outbox.capture_state import known_state_of
-from infrastructure.outbox.conflicts import raise_conflict
-from kernel.aggregate import AggregateRoot
+from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
+from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
+from outbox_kernel.kernel.aggregate import AggregateRoot
 
 
 class CapturedTransaction(SessionTransaction):

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import attrs
 from sqlalchemy import event
 
-from infrastructure.connections import TROUBLE, connect
+from outbox_kernel.infrastructure.connections import TROUBLE, connect
 
 if TYPE_CHECKING:
     import asyncpg

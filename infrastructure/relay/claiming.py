@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.connections import TROUBLE
-from infrastructure.errors import InfrastructureError
-from infrastructure.relay.due_turns import DueTurns
+from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.relay.due_turns import DueTurns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from infrastructure.relay.crew import Crew
-    from infrastructure.relay.in_hand import InHand
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.presses import Presses
-    from infrastructure.relay.roster import Ability, Roster
-    from infrastructure.relay.store import DeliveryScan, Lease, OpenScan, Store
-    from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
+    from outbox_kernel.infrastructure.relay.crew import Crew
+    from outbox_kernel.infrastructure.relay.in_hand import InHand
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.presses import Presses
+    from outbox_kernel.infrastructure.relay.roster import Ability, Roster
+    from outbox_kernel.infrastructure.relay.store import DeliveryScan, Lease, OpenScan, Store
+    from outbox_kernel.infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 # A deep scan goes on where it was; this often one looks again where it began, for what has committed late.
 FRONT_SECONDS = 0.25

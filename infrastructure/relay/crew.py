@@ -12,16 +12,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from infrastructure.relay.lanes import Lane, Turn
-from infrastructure.relay.running import Run, give_up
-from infrastructure.relay.walking import Member
-from infrastructure.relay.work import EventWork
-from kernel.handlers import TIMEOUT_SECONDS
+from outbox_kernel.infrastructure.relay.lanes import Lane, Turn
+from outbox_kernel.infrastructure.relay.running import Run, give_up
+from outbox_kernel.infrastructure.relay.walking import Member
+from outbox_kernel.infrastructure.relay.work import EventWork
+from outbox_kernel.kernel.handlers import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from infrastructure.relay.in_hand import InHand
+    from outbox_kernel.infrastructure.relay.in_hand import InHand
 
 SLOW_SECONDS = 1.0
 GRACE_SECONDS = 5.0

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.connections import TROUBLE
-from infrastructure.relay.claiming import LeaseLost
-from infrastructure.relay.in_hand import LOST
-from infrastructure.relay.listening import EVERYTHING
+from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.infrastructure.relay.in_hand import LOST
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from infrastructure.relay.claiming import Claimer
-    from infrastructure.relay.crew import Crew
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.in_hand import InHand
-    from infrastructure.relay.ledger import Ledger
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.presses import Presses
-    from infrastructure.relay.roster import Roster
-    from infrastructure.relay.tenure import Tenure
-    from infrastructure.relay.work import EventWork
+    from outbox_kernel.infrastructure.relay.claiming import Claimer
+    from outbox_kernel.infrastructure.relay.crew import Crew
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.in_hand import InHand
+    from outbox_kernel.infrastructure.relay.ledger import Ledger
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.presses import Presses
+    from outbox_kernel.infrastructure.relay.roster import Roster
+    from outbox_kernel.infrastructure.relay.tenure import Tenure
+    from outbox_kernel.infrastructure.relay.work import EventWork
 
 _log = logging.getLogger("outbox.relay")
 

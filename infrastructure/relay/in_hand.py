@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from infrastructure.relay.lanes import Lanes, Turn
-from infrastructure.relay.store import Lease
-from infrastructure.relay.work import DeliveryWork, EventWork, Outcome
+from outbox_kernel.infrastructure.relay.lanes import Lanes, Turn
+from outbox_kernel.infrastructure.relay.store import Lease
+from outbox_kernel.infrastructure.relay.work import DeliveryWork, EventWork, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from infrastructure.relay.lanes import Lane
-    from infrastructure.relay.ledger import Ledger
-    from infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher, Roster
-    from infrastructure.relay.running import Verdict
-    from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
+    from outbox_kernel.infrastructure.relay.lanes import Lane
+    from outbox_kernel.infrastructure.relay.ledger import Ledger
+    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher, Roster
+    from outbox_kernel.infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 TAKEOVERS_OF_A_SUSPECT = 2
 # What is in force while no lease is: nothing in hand was claimed under it.

@@ -13,14 +13,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.line import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.relay.store import Lease, Store
+    from outbox_kernel.infrastructure.relay.store import Lease, Store
 
 _log = logging.getLogger("outbox.relay")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from infrastructure.relay.work import ClaimedEvent, DeliveryWork, EventWork, Outcome
+    from outbox_kernel.infrastructure.relay.work import ClaimedEvent, DeliveryWork, EventWork, Outcome
 
 _PASSES = ("done", "skipped")
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from uuid import UUID
 
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.store import Lease, Store
-    from infrastructure.relay.work import ClaimedEvent, EventWork, Outcome
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.store import Lease, Store
+    from outbox_kernel.infrastructure.relay.work import ClaimedEvent, EventWork, Outcome
 
 BATCH_MAX = 2_000
 

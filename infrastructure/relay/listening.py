@@ -7,16 +7,16 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from infrastructure.connections import TROUBLE, connect
-from infrastructure.errors import InfrastructureError
-from kernel.retry import EXPONENTIAL
+from outbox_kernel.infrastructure.connections import TROUBLE, connect
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.line import Line
 
 _log = logging.getLogger("outbox.relay")
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.brokers.port import Outage
-from infrastructure.relay.running import storable
-from kernel.retry import EXPONENTIAL
+from outbox_kernel.infrastructure.brokers.port import Outage
+from outbox_kernel.infrastructure.relay.running import storable
+from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from infrastructure.brokers.port import Outlet
+    from outbox_kernel.infrastructure.brokers.port import Outlet
 
 _log = logging.getLogger("outbox.relay")
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.relay.publishing import TAKEN_MAX, Press
+from outbox_kernel.infrastructure.relay.publishing import TAKEN_MAX, Press
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from infrastructure.relay.lanes import Turn
-    from infrastructure.relay.pausing import Pause
-    from infrastructure.relay.work import EventWork
+    from outbox_kernel.infrastructure.relay.lanes import Turn
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.work import EventWork
 
 
 @attrs.define(eq=False)

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.brokers.messages import message_of
-from infrastructure.brokers.port import Outage, Published, Refused
-from infrastructure.relay.lanes import Lane, Turn
-from infrastructure.relay.running import DONE, refused
-from infrastructure.relay.work import DeliveryWork, EventWork
+from outbox_kernel.infrastructure.brokers.messages import message_of
+from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
+from outbox_kernel.infrastructure.relay.lanes import Lane, Turn
+from outbox_kernel.infrastructure.relay.running import DONE, refused
+from outbox_kernel.infrastructure.relay.work import DeliveryWork, EventWork
 
 if TYPE_CHECKING:
-    from infrastructure.brokers.port import Outcome
-    from infrastructure.relay.in_hand import InHand
-    from infrastructure.relay.pausing import Pausing
-    from infrastructure.relay.roster import CarriedPublisher
-    from infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.brokers.port import Outcome
+    from outbox_kernel.infrastructure.relay.in_hand import InHand
+    from outbox_kernel.infrastructure.relay.pausing import Pausing
+    from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
+    from outbox_kernel.infrastructure.relay.running import Verdict
 
 _log = logging.getLogger("outbox.relay")
 

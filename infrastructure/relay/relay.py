@@ -8,29 +8,35 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
-from infrastructure.database.engine import create_engine
-from infrastructure.relay.claiming import Claimer
-from infrastructure.relay.crew import Crew
-from infrastructure.relay.delivering import Delivering
-from infrastructure.relay.ending import EndsWhenCancelled
-from infrastructure.relay.in_hand import InHand
-from infrastructure.relay.keeping import LeaseKeeper
-from infrastructure.relay.ledger import Counts, Ledger
-from infrastructure.relay.line import Line
-from infrastructure.relay.listening import Listener
-from infrastructure.relay.pausing import Pausing
-from infrastructure.relay.presses import Presses
-from infrastructure.relay.publishing import Press
-from infrastructure.relay.renaming import Renaming
-from infrastructure.relay.retention import Retention
-from infrastructure.relay.roster import Carried, CarriedPublisher, Roster, carry, check_buildable
-from infrastructure.relay.serving import Serving
-from infrastructure.relay.settings import RelaySettings
-from infrastructure.relay.store import Store, former_names
-from infrastructure.relay.tenure import Tenure
-from infrastructure.relay.upkeep import Upkeep
-from kernel.handlers import HandlerRegistration, registered_handlers
-from kernel.upcasting import check_upcasters
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.relay.claiming import Claimer
+from outbox_kernel.infrastructure.relay.crew import Crew
+from outbox_kernel.infrastructure.relay.delivering import Delivering
+from outbox_kernel.infrastructure.relay.ending import EndsWhenCancelled
+from outbox_kernel.infrastructure.relay.in_hand import InHand
+from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
+from outbox_kernel.infrastructure.relay.ledger import Counts, Ledger
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.relay.pausing import Pausing
+from outbox_kernel.infrastructure.relay.presses import Presses
+from outbox_kernel.infrastructure.relay.publishing import Press
+from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.retention import Retention
+from outbox_kernel.infrastructure.relay.roster import (
+    Carried,
+    CarriedPublisher,
+    Roster,
+    carry,
+    check_buildable,
+)
+from outbox_kernel.infrastructure.relay.serving import Serving
+from outbox_kernel.infrastructure.relay.settings import RelaySettings
+from outbox_kernel.infrastructure.relay.store import Store, former_names
+from outbox_kernel.infrastructure.relay.tenure import Tenure
+from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
+from outbox_kernel.kernel.upcasting import check_upcasters
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
@@ -39,9 +45,9 @@ if TYPE_CHECKING:
     from lagom import Container
     from sqlalchemy.engine import URL
 
-    from infrastructure.brokers import Outlet, Publisher
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.pausing import Pause
 
 
 class OutboxRelay:

@@ -10,8 +10,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.store import Store
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.store import Store
 
 WINDOW_ROWS = 2_000
 _FIRST_ID = UUID(int=0)

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import attrs
 
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.retention import PURGE_EVENTS, PURGE_RECEIPTS, RECEIPT_DAYS_MIN
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS, PURGE_RECEIPTS, RECEIPT_DAYS_MIN
 
 if TYPE_CHECKING:
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.store import Store
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.store import Store
 
 WINDOW_ROWS = 2_000
 # Of each step, so that purging a million rows takes its time and nobody else's.

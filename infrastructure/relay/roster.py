@@ -9,30 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import attrs
 from lagom.exceptions import UnresolvableType
 
-from infrastructure.container import scope
-from infrastructure.errors import InfrastructureError
-from kernel import catalogue
-from kernel.handlers import HandlerRegistration
-from kernel.retry import RetrySchedule
+from outbox_kernel.infrastructure.container import scope
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.handlers import HandlerRegistration
+from outbox_kernel.kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from lagom import Container
 
-    from infrastructure.brokers import Outlet, Publisher
-    from kernel.events import DomainEvent
+    from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.kernel.events import DomainEvent
 
 ANY_TYPE = "*"
 ANY_VERSION = 2**31 - 1
-
-
-class HandlerNotBuilt(InfrastructureError):
-    """The container cannot make a handler."""
-
-
-class NamesCollide(InfrastructureError):
-    """Two would have one subscription, and each other's deliveries and receipts."""
 
 
 @attrs.frozen(eq=False)

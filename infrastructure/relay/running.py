@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.outbox.receipts import HandlerRun, running
-from kernel.context import handling
-from kernel.errors import Reject, RetryAfter
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
+from outbox_kernel.kernel.context import handling
+from outbox_kernel.kernel.errors import Reject, RetryAfter
 
 if TYPE_CHECKING:
-    from infrastructure.relay.roster import Carried, CarriedPublisher
-    from infrastructure.relay.work import ClaimedEvent
+    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
+    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
 
 _log = logging.getLogger("outbox.relay")
 

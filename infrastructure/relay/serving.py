@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.connections import TROUBLE
-from infrastructure.errors import InfrastructureError
-from infrastructure.relay.claiming import LeaseLost
-from kernel.retry import EXPONENTIAL
+from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from infrastructure.relay.delivering import Delivering
-    from infrastructure.relay.keeping import LeaseKeeper
-    from infrastructure.relay.listening import Listener
-    from infrastructure.relay.upkeep import Upkeep
+    from outbox_kernel.infrastructure.relay.delivering import Delivering
+    from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
+    from outbox_kernel.infrastructure.relay.listening import Listener
+    from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 
 _log = logging.getLogger("outbox.relay")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from infrastructure.number_settings import between, number, whole
-from infrastructure.settings import names_channel
-from kernel.retry import EXPONENTIAL, RetrySchedule
+from outbox_kernel.infrastructure.number_settings import between, number, whole
+from outbox_kernel.infrastructure.settings import names_channel
+from outbox_kernel.kernel.retry import EXPONENTIAL, RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

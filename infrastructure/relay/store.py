@@ -8,18 +8,18 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from infrastructure.outbox.sql import claims, in_schema, leases, outcomes, subscriptions
-from infrastructure.relay.roster import Subscription
-from infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
+from outbox_kernel.infrastructure.outbox.sql import claims, in_schema, leases, outcomes, subscriptions
+from outbox_kernel.infrastructure.relay.roster import Subscription
+from outbox_kernel.infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from infrastructure.relay.due_turns import TurnKey
-    from infrastructure.relay.line import Line, Step
-    from infrastructure.relay.roster import Ability, CarriedAny
-    from infrastructure.relay.work import Outcome
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.line import Line, Step
+    from outbox_kernel.infrastructure.relay.roster import Ability, CarriedAny
+    from outbox_kernel.infrastructure.relay.work import Outcome
 
 
 @attrs.frozen

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from infrastructure.relay.store import Lease
+from outbox_kernel.infrastructure.relay.store import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.pausing import Pause
-    from infrastructure.relay.roster import CarriedAny
-    from infrastructure.relay.store import Store
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.store import Store
 
 
 @attrs.define(eq=False)

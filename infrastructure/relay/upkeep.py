@@ -12,12 +12,12 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from infrastructure.relay.claiming import Claimer
-    from infrastructure.relay.line import Line
-    from infrastructure.relay.renaming import Renaming
-    from infrastructure.relay.retention import Retention
-    from infrastructure.relay.roster import Roster
-    from infrastructure.relay.store import Store
+    from outbox_kernel.infrastructure.relay.claiming import Claimer
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.renaming import Renaming
+    from outbox_kernel.infrastructure.relay.retention import Retention
+    from outbox_kernel.infrastructure.relay.roster import Roster
+    from outbox_kernel.infrastructure.relay.store import Store
 
 _log = logging.getLogger("outbox.relay")
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, cast
 
 import attrs
 
-from infrastructure.outbox.receipts import HandlerRun
-from infrastructure.relay.lanes import Lane
-from infrastructure.relay.running import DONE, GivenBack, Run, run_handler
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.lanes import Lane
+from outbox_kernel.infrastructure.relay.running import DONE, GivenBack, Run, run_handler
 
 if TYPE_CHECKING:
-    from infrastructure.relay.crew import Crew
-    from infrastructure.relay.in_hand import InHand
-    from infrastructure.relay.lanes import Turn
-    from infrastructure.relay.roster import Carried
-    from infrastructure.relay.running import Verdict
-    from infrastructure.relay.work import DeliveryWork, EventWork
+    from outbox_kernel.infrastructure.relay.crew import Crew
+    from outbox_kernel.infrastructure.relay.in_hand import InHand
+    from outbox_kernel.infrastructure.relay.lanes import Turn
+    from outbox_kernel.infrastructure.relay.roster import Carried
+    from outbox_kernel.infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.relay.work import DeliveryWork, EventWork
 
 # How long members may keep the event loop when no handler ever waits for anything.
 LOOP_SECONDS_MAX = 0.005

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import attrs
 
-from kernel.context import Delivery
-from kernel.events import stamp_event
-from kernel.serialization import deserialize_event
+from outbox_kernel.kernel.context import Delivery
+from outbox_kernel.kernel.events import stamp_event
+from outbox_kernel.kernel.serialization import deserialize_event
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from infrastructure.relay.lanes import Lane
-    from infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher
-    from infrastructure.relay.store import Lease
-    from kernel.context import Header
-    from kernel.events import DomainEvent
+    from outbox_kernel.infrastructure.relay.lanes import Lane
+    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher
+    from outbox_kernel.infrastructure.relay.store import Lease
+    from outbox_kernel.kernel.context import Header
+    from outbox_kernel.kernel.events import DomainEvent
 
 # Which queues have brought it, beside the first: for a replay, and nobody's context.
 OTHER_QUEUES = "also_consumed_from"

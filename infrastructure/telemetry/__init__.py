@@ -1,5 +1,5 @@
 """What a running process tells of itself."""
 
-from infrastructure.telemetry.logs import LOG_LEVEL_VARIABLE, set_up_logs, silence_clients
+from outbox_kernel.infrastructure.telemetry.logs import LOG_LEVEL_VARIABLE, set_up_logs, silence_clients
 
 __all__ = ["LOG_LEVEL_VARIABLE", "set_up_logs", "silence_clients"]

@@ -9,8 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
-from infrastructure.errors import BadSetting
-from infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

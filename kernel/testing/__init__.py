@@ -9,16 +9,16 @@ async def test_closing_an_account_is_an_event() -> None:
 
 from unittest.mock import ANY
 
-from kernel.catalogue import isolated_definitions
-from kernel.clock import using_clock
-from kernel.testing.assertions import assert_recorded
-from kernel.testing.clock import FrozenClock
-from kernel.testing.comparison import exactly
-from kernel.testing.handling import run_handler
-from kernel.testing.records import CommittedEvent
-from kernel.testing.scenario import Given, Outcome, given, when
-from kernel.testing.store import InMemoryStore
-from kernel.testing.unit_of_work import InMemoryRepository, InMemoryUnitOfWork
+from outbox_kernel.kernel.catalogue import isolated_definitions
+from outbox_kernel.kernel.clock import using_clock
+from outbox_kernel.kernel.testing.assertions import assert_recorded
+from outbox_kernel.kernel.testing.clock import FrozenClock
+from outbox_kernel.kernel.testing.comparison import exactly
+from outbox_kernel.kernel.testing.handling import run_handler
+from outbox_kernel.kernel.testing.records import CommittedEvent
+from outbox_kernel.kernel.testing.scenario import Given, Outcome, given, when
+from outbox_kernel.kernel.testing.store import InMemoryStore
+from outbox_kernel.kernel.testing.unit_of_work import InMemoryRepository, InMemoryUnitOfWork
 
 __all__ = [
     "ANY",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kernel.aggregate import AggregateRoot
-from kernel.testing.comparison import described, differences
-from kernel.testing.store import InMemoryStore
-from kernel.testing.unit_of_work import InMemoryUnitOfWork
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.testing.comparison import described, differences
+from outbox_kernel.kernel.testing.store import InMemoryStore
+from outbox_kernel.kernel.testing.unit_of_work import InMemoryUnitOfWork
 
 if TYPE_CHECKING:
-    from kernel.events import DomainEvent
-    from kernel.testing.comparison import Expected
+    from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.testing.comparison import Expected
 
 Source = AggregateRoot | InMemoryUnitOfWork | InMemoryStore | Iterable["DomainEvent"]
 

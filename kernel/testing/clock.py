@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kernel.clock import uuid7_of
+from outbox_kernel.kernel.clock import uuid7_of
 
 if TYPE_CHECKING:
     from uuid import UUID

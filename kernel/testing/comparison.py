@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kernel.events import MASK, DomainEvent, is_sensitive
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.events import MASK, DomainEvent, is_sensitive
+from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

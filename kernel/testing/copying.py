@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kernel.aggregate import new_instance
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.aggregate import new_instance
+from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.aggregate import AggregateRoot
+    from outbox_kernel.kernel.aggregate import AggregateRoot
 
 Memo = dict[int, Any]
 

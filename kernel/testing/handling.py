@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from kernel.bus import stream_of
-from kernel.catalogue import event_type_of
-from kernel.context import Delivery, handling
-from kernel.events import DomainEvent, stamp_event
-from kernel.serialization import deserialize_event, serialize_event
+from outbox_kernel.kernel.bus import stream_of
+from outbox_kernel.kernel.catalogue import event_type_of
+from outbox_kernel.kernel.context import Delivery, handling
+from outbox_kernel.kernel.events import DomainEvent, stamp_event
+from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.aggregate import AggregateRoot
-    from kernel.context import Header
-    from kernel.handlers import EventHandler
+    from outbox_kernel.kernel.aggregate import AggregateRoot
+    from outbox_kernel.kernel.context import Header
+    from outbox_kernel.kernel.handlers import EventHandler
 
 E = TypeVar("E", bound=DomainEvent)
 

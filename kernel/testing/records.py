@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernel.events import stamp_event
-from kernel.serialization import deserialize_event
+from outbox_kernel.kernel.events import stamp_event
+from outbox_kernel.kernel.serialization import deserialize_event
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
-    from kernel.context import Header
-    from kernel.events import DomainEvent
+    from outbox_kernel.kernel.context import Header
+    from outbox_kernel.kernel.events import DomainEvent
 
 
 class CommittedEvent(NamedTuple):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel import catalogue
-from kernel.aggregate import AggregateRoot
-from kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
-from kernel.identity import uuid_of
-from kernel.testing.copying import state_of
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
+from outbox_kernel.kernel.identity import uuid_of
+from outbox_kernel.kernel.testing.copying import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
-    from kernel.envelope import Envelope
+    from outbox_kernel.kernel.envelope import Envelope
 
     Uniqueness = Mapping[str | tuple[str, ...], Callable[[], Exception]]
 

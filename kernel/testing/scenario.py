@@ -11,17 +11,17 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kernel.aggregate import AggregateRoot
-from kernel.bus import in_order
-from kernel.testing.assertions import assert_recorded
-from kernel.testing.comparison import described
-from kernel.testing.copying import copied, refill
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.bus import in_order
+from outbox_kernel.kernel.testing.assertions import assert_recorded
+from outbox_kernel.kernel.testing.comparison import described
+from outbox_kernel.kernel.testing.copying import copied, refill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.events import DomainEvent
-    from kernel.testing.comparison import Expected
+    from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.testing.comparison import Expected
 
 A = TypeVar("A", bound=AggregateRoot)
 

@@ -7,14 +7,14 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from kernel.aggregate import AggregateRoot, stale
-from kernel.bus import in_order
-from kernel.context import current_headers
-from kernel.envelope import seal
-from kernel.identity import uuid_of
-from kernel.testing.copying import copied, refill
-from kernel.testing.records import CommittedEvent
-from kernel.testing.rules import (
+from outbox_kernel.kernel.aggregate import AggregateRoot, stale
+from outbox_kernel.kernel.bus import in_order
+from outbox_kernel.kernel.context import current_headers
+from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.identity import uuid_of
+from outbox_kernel.kernel.testing.copying import copied, refill
+from outbox_kernel.kernel.testing.records import CommittedEvent
+from outbox_kernel.kernel.testing.rules import (
     check_unique,
     conflict,
     key_of,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
-    from kernel.envelope import Envelope
-    from kernel.events import DomainEvent
-    from kernel.testing.rules import Key, Place, Uniqueness
+    from outbox_kernel.kernel.envelope import Envelope
+    from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.testing.rules import Key, Place, Uniqueness
 
 
 A = TypeVar("A", bound=AggregateRoot)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kernel.aggregate import AggregateRoot, new_instance
-from kernel.bus import EventBus
-from kernel.errors import KernelError
-from kernel.testing.copying import same_state, state_of, take_state
-from kernel.testing.rules import key_of
-from kernel.testing.store import Change
+from outbox_kernel.kernel.aggregate import AggregateRoot, new_instance
+from outbox_kernel.kernel.bus import EventBus
+from outbox_kernel.kernel.errors import KernelError
+from outbox_kernel.kernel.testing.copying import same_state, state_of, take_state
+from outbox_kernel.kernel.testing.rules import key_of
+from outbox_kernel.kernel.testing.store import Change
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernel.testing.rules import Key, Uniqueness
-    from kernel.testing.store import InMemoryStore
+    from outbox_kernel.kernel.testing.rules import Key, Uniqueness
+    from outbox_kernel.kernel.testing.store import InMemoryStore
 
 
 @attrs.define(eq=False)

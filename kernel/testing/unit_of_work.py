@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
-from kernel.aggregate import AggregateRoot
-from kernel.errors import UnitOfWorkNotOpen
-from kernel.testing.rules import normalized
-from kernel.testing.store import InMemoryStore
-from kernel.testing.unit import Unit
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.errors import UnitOfWorkNotOpen
+from outbox_kernel.kernel.testing.rules import normalized
+from outbox_kernel.kernel.testing.store import InMemoryStore
+from outbox_kernel.kernel.testing.unit import Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from kernel.bus import EventBus
-    from kernel.events import DomainEvent
-    from kernel.testing.rules import Uniqueness
+    from outbox_kernel.kernel.bus import EventBus
+    from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.testing.rules import Uniqueness
 
 A = TypeVar("A", bound=AggregateRoot)
 

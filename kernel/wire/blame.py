@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 
-from kernel.errors import MalformedPayload, UnserializableEvent
-from kernel.wire.converter import converter_for
-from kernel.wire.masking import has_secrets, is_secret
-from kernel.wire.names import event_names
-from kernel.wire.scalars import Misfit
-from kernel.wire.types import init_fields
+from outbox_kernel.kernel.errors import MalformedPayload, UnserializableEvent
+from outbox_kernel.kernel.wire.converter import converter_for
+from outbox_kernel.kernel.wire.masking import has_secrets, is_secret
+from outbox_kernel.kernel.wire.names import event_names
+from outbox_kernel.kernel.wire.scalars import Misfit
+from outbox_kernel.kernel.wire.types import init_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.catalogue import EventType
+    from outbox_kernel.kernel.catalogue import EventType
 
 
 def unserializable(

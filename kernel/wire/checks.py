@@ -10,9 +10,9 @@ from uuid import UUID
 
 import attrs
 
-from kernel.errors import DefinitionError
-from kernel.wire.names import check_distinct, names_of
-from kernel.wire.types import (
+from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.names import check_distinct, names_of
+from outbox_kernel.kernel.wire.types import (
     fields_of,
     is_optional,
     is_subclass,

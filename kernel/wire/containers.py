@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from kernel.wire.scalars import Misfit, refusal
-from kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
+from outbox_kernel.kernel.wire.scalars import Misfit, refusal
+from outbox_kernel.kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

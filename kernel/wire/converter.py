@@ -11,15 +11,15 @@ import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from kernel.wire.containers import enum_out, register_containers
-from kernel.wire.names import EVENT_VERSION, event_names, names_of
-from kernel.wire.scalars import refusal, register_scalars
-from kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
+from outbox_kernel.kernel.wire.containers import enum_out, register_containers
+from outbox_kernel.kernel.wire.names import EVENT_VERSION, event_names, names_of
+from outbox_kernel.kernel.wire.scalars import refusal, register_scalars
+from outbox_kernel.kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernel.catalogue import EventType
+    from outbox_kernel.kernel.catalogue import EventType
 
 Hook = TypeVar("Hook", bound="Callable[..., Any]")
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from kernel import catalogue
-from kernel.errors import UnserializableEvent
-from kernel.wire.scalars import Misfit, offset_of, refusal
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import UnserializableEvent
+from outbox_kernel.kernel.wire.scalars import Misfit, offset_of, refusal
 
 # What stands for any value in a test, as `ANY` does, equals these too.
 _SOME_ID = UUID(int=0)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import attrs
 
-from kernel import catalogue
-from kernel.events import MASK, is_sensitive
-from kernel.wire.names import EVENT_VERSION, event_names, names_of
-from kernel.wire.types import fields_of, is_optional, is_value_object, unwrapped
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.events import MASK, is_sensitive
+from outbox_kernel.kernel.wire.names import EVENT_VERSION, event_names, names_of
+from outbox_kernel.kernel.wire.types import fields_of, is_optional, is_value_object, unwrapped
 
 if TYPE_CHECKING:
-    from kernel.catalogue import Payload
+    from outbox_kernel.kernel.catalogue import Payload
 
 
 def masked_payload(event_type: str, payload: Payload) -> Payload:

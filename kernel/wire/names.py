@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel.errors import DefinitionError
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 import attrs
 
-from kernel import catalogue
-from kernel.errors import UnserializableEvent
-from kernel.wire.types import fields_of, is_union, unwrapped
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import UnserializableEvent
+from outbox_kernel.kernel.wire.types import fields_of, is_union, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kernel.wire.types import is_subclass
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

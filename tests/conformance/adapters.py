@@ -11,10 +11,10 @@ from attrs import frozen
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.database import SqlAlchemyUnitOfWork, session_factory
-from infrastructure.outbox.tables import outbox_events
-from kernel import DomainEvent, UnitOfWork, deserialize_event
-from kernel.testing import InMemoryStore, InMemoryUnitOfWork
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, session_factory
+from outbox_kernel.infrastructure.outbox.tables import outbox_events
+from outbox_kernel.kernel import DomainEvent, UnitOfWork, deserialize_event
+from outbox_kernel.kernel.testing import InMemoryStore, InMemoryUnitOfWork
 from tests.conformance.wallets import OWNER_KEY, MappedWallet, OwnerTaken, PlainWallet, Wallet
 
 COLUMNS = (

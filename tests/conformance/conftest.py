@@ -9,8 +9,8 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.database import create_engine
-from infrastructure.outbox import outbox_metadata
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox import outbox_metadata
 from tests import servers
 from tests.conformance import adapters
 from tests.conformance.wallets import MappedWallet, PlainWallet, wallets_metadata

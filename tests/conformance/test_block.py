@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from kernel import StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
+from outbox_kernel.kernel import StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from kernel import UnitOfWork, UnserializableEvent, VersionMoved, event_context
+from outbox_kernel.kernel import UnitOfWork, UnserializableEvent, VersionMoved, event_context
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Opened, Paid, Wallet
 

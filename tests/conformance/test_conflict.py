@@ -6,7 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from kernel import AggregateIdTaken, ConcurrencyError, StaleAggregate, UnitOfWork, retry_on_conflict
+from outbox_kernel.kernel import (
+    AggregateIdTaken,
+    ConcurrencyError,
+    StaleAggregate,
+    UnitOfWork,
+    retry_on_conflict,
+)
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kernel import KernelError, StaleAggregate, UnitOfWork
+from outbox_kernel.kernel import KernelError, StaleAggregate, UnitOfWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Paid, Wallet
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from kernel import StaleAggregate, UnitOfWork
+from outbox_kernel.kernel import StaleAggregate, UnitOfWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet
 

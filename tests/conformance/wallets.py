@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import Column, Integer, MetaData, Table, Text, UniqueConstraint, Uuid
 from sqlalchemy.orm import registry
 
-from infrastructure.outbox import aggregate_columns, map_aggregate
-from kernel import AggregateRoot, DomainEvent, aggregate, event
+from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
 
 OWNER_KEY = "conformance_wallets_owner_key"
 

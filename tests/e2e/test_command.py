@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, environment_with, failed_in_one_sentence, outbox
+from tests.commands import environment_with, failed_in_one_sentence, outbox
 
 
 def test_a_bad_setting_is_one_sentence_from_the_command_itself() -> None:
@@ -39,39 +38,16 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
 
 def test_help_loads_neither_the_database_nor_the_kernel() -> None:
     script = (
-        "import sys, infrastructure.cli\n"
-        "try: infrastructure.cli.main(['--help'])\n"
+        "import sys\n"
+        "from outbox_kernel.infrastructure import cli\n"
+        "try: cli.main(['--help'])\n"
         "except SystemExit:\n"
-        "    print(*{'sqlalchemy', 'asyncpg', 'kernel', 'rich'} & {*sys.modules}, file=sys.stderr)"
+        "    print(*{'sqlalchemy', 'asyncpg', 'attrs', 'rich'} & {*sys.modules}, file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment_with(), capture_output=True, text=True, check=True
     )
     assert done.stderr.split() == []
-
-
-def hidden_by(folder: Path, package: str) -> dict[str, str]:
-    """The path on which a stranger's package, which nobody should import, comes before ours."""
-    (folder / package).mkdir()
-    (folder / package / "__init__.py").write_text("raise RuntimeError('imported')")
-    return environment_with(PYTHONPATH=f"{folder}:{ROOT}")
-
-
-@pytest.mark.parametrize("package", ["kernel", "infrastructure"])
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_foreign_package_that_hides_ours_is_named(
-    tmp_path: Path, package: str, form: tuple[str, ...]
-) -> None:
-    command = (sys.executable, "-m", "outbox_kernel", "migrate", "--sql", *form)
-    done = subprocess.run(
-        command, env=hidden_by(tmp_path, package), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    if form:
-        assert json.loads(done.stderr)["kind"] == "Shadowed"
-    else:
-        sentence = failed_in_one_sentence(done)
-        assert f"the package `{package}` that Python finds is {tmp_path / package}" in sentence
-        assert "rename yours" in sentence
 
 
 def in_a_shell(line: str) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,8 @@ from tests.commands import outbox
 
 LEAVING = """
 import asyncio, threading
-from infrastructure.cli import command_line, serving
-from kernel import KernelError
+from outbox_kernel.infrastructure.cli import command_line, serving
+from outbox_kernel.kernel import KernelError
 
 never = asyncio.Event()
 

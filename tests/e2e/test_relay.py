@@ -25,7 +25,7 @@ HANDLERS = """
 import asyncio
 import logging
 
-from kernel import DomainEvent, event, handles
+from outbox_kernel.kernel import DomainEvent, event, handles
 
 @event("shop.ordered")
 class Ordered(DomainEvent):
@@ -44,7 +44,7 @@ import asyncio
 import os
 import sys
 
-from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from shop.handlers import Ordered
 
 async def main() -> None:
@@ -304,7 +304,9 @@ def test_an_unmigrated_database(tmp_path: Path, empty_postgres_url: str) -> None
 
 def test_a_missing_upcaster(shop: Shop) -> None:
     shop.write("handlers.py", HANDLERS.replace('@event("shop.ordered")', '@event("shop.ordered", version=2)'))
-    shop.write("wiring.py", "from kernel import upcasts\n\n\ndef register(container):\n    pass\n")
+    shop.write(
+        "wiring.py", "from outbox_kernel.kernel import upcasts\n\n\ndef register(container):\n    pass\n"
+    )
     sentence = refused(shop)
     assert "shop.ordered" in sentence
     assert "@upcasts" in sentence

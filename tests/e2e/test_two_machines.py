@@ -22,9 +22,9 @@ from contexts.messaging.use_cases import (
     CreateGroupMessage,
     CreateGroupMessageHandler,
 )
-from infrastructure.container import build_container
-from infrastructure.settings import Settings
-from kernel import event_context
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import event_context
 from tests import servers
 from tests.brokers import Broker
 from tests.commands import COMMAND, ROOT, environment_with, failed_in_one_sentence, outbox

@@ -20,17 +20,17 @@ importlib.util.find_spec = lambda name, *more: None if name in {LIBRARIES!r} els
 sys.modules.update(dict.fromkeys({LIBRARIES!r}))
 """
 APPLICATION = """
-from infrastructure.container import build_container
-from infrastructure.discovery import context_packages
-from infrastructure.settings import Settings
-from kernel import discover_handlers
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import discover_handlers
 
 settings = Settings(database_url="postgresql://localhost/shop")
 build_container(settings)
 print(len(discover_handlers(context_packages(settings))))
 """
 COMMAND = """
-from infrastructure.cli import main
+from outbox_kernel.infrastructure.cli import main
 
 main()
 """

@@ -11,9 +11,9 @@ from typing import ClassVar
 import asyncpg
 from attrs import define
 
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 from tests.brokers import OwnBroker
 from tests.faults.clock import TooLate
 from tests.faults.judge import Judgement, judge

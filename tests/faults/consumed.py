@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from kernel import handles
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.kernel import handles
 from tests.faults.domain import Counted
 from tests.faults.handlers import SOON, TIMEOUT_SECONDS, commit_effect
 from tests.faults.town import CONSUMED, QUEUE

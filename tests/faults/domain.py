@@ -9,8 +9,8 @@ from uuid import UUID
 from sqlalchemy import BigInteger, Column, MetaData, Table, Uuid
 from sqlalchemy.orm import registry
 
-from infrastructure.outbox import aggregate_columns, map_aggregate
-from kernel import AggregateRoot, DomainEvent, aggregate, event, upcasts
+from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, upcasts
 
 # Old and new code of one application, side by side: a process knows this version of the event and those before.
 VERSION = int(os.environ.get("FAULTS_EVENT_VERSION", "1"))

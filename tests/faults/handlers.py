@@ -8,8 +8,8 @@ import random
 import attrs
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from kernel import Reject, RetrySchedule, current_delivery, handles
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.kernel import Reject, RetrySchedule, current_delivery, handles
 from tests.faults.domain import Counted
 from tests.faults.tables import (
     CONTINUES,

@@ -13,16 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 import tests.faults.handlers
 import tests.faults.unruly  # noqa: F401 - registers its handler
-from infrastructure.brokers import Outlet, Publisher
-from infrastructure.brokers.rabbitmq import Address, rabbitmq
-from infrastructure.cli import leaving
-from infrastructure.cli.consume import serve_until
-from infrastructure.cli.serving import run_loop, stopped_by_signals
-from infrastructure.consumer.consumer import Consumer
-from infrastructure.consumer.intake import Intake
-from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.cli import leaving
+from outbox_kernel.infrastructure.cli.consume import serve_until
+from outbox_kernel.infrastructure.cli.serving import run_loop, stopped_by_signals
+from outbox_kernel.infrastructure.consumer.consumer import Consumer
+from outbox_kernel.infrastructure.consumer.intake import Intake
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel.handlers import registered_handlers
 from tests.faults.parent import end_with_parent
 from tests.faults.town import QUEUE, topology
 

@@ -16,7 +16,7 @@ from aio_pika import DeliveryMode, Message, connect
 from aio_pika.abc import AbstractChannel
 from attrs import Factory, define
 
-from infrastructure.brokers import Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers import Publisher, Queue, Topology
 from tests.brokers import MESSAGE_BYTES_MAX, OwnBroker
 from tests.faults.clock import TooLate, until
 from tests.faults.judge import INVERSIONS, REFUSED, REPEATED, STUCK, Judgement

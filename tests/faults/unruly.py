@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from kernel import handles
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.kernel import handles
 from tests.faults.domain import Counted
 from tests.faults.handlers import SOON, commit_effect
 from tests.faults.tables import UNRULY

@@ -21,11 +21,11 @@ from asyncpg.exceptions import InternalClientError
 from sqlalchemy import select, text
 from sqlalchemy.engine import make_url
 
-from infrastructure.database import create_engine
-from infrastructure.database.embedded import EmbeddedPostgres
-from infrastructure.database.explain import explained
-from infrastructure.errors import DatabaseUnreachable, LoginRefused, SchemaNotMigrated
-from infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.database.explain import explained
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable, LoginRefused, SchemaNotMigrated
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 from tests import servers
 from tests.commands import failed_in_one_sentence, outbox
 

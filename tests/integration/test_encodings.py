@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from infrastructure.cli.serving import database_ready
-from infrastructure.consumer.storing import Storage
-from infrastructure.database import create_engine
-from infrastructure.errors import WrongEncoding
-from infrastructure.operations.health import examine
-from infrastructure.outbox.relay_tables import outbox_metadata_in
-from infrastructure.relay import RelaySettings
-from infrastructure.relay.line import Line
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.serving import database_ready
+from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.errors import WrongEncoding
+from outbox_kernel.infrastructure.operations.health import examine
+from outbox_kernel.infrastructure.outbox.relay_tables import outbox_metadata_in
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.commands import failed_in_one_sentence, outbox
 from tests.streams import Stream

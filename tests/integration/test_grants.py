@@ -16,22 +16,22 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from infrastructure.consumer.reading import Received
-from infrastructure.consumer.storing import Storage
-from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from infrastructure.errors import PermissionDenied
-from infrastructure.operations import Desk, Selection, stories
-from infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
-from infrastructure.operations.overview import overview
-from infrastructure.operations.purging import purge
-from infrastructure.operations.replaying import replay
-from infrastructure.operations.subscriptions import pause, resume, retire, retire_pattern
-from infrastructure.outbox import OutboxMiddleware
-from infrastructure.outbox.migrator import migrate, pending
-from infrastructure.relay import OutboxRelay
-from infrastructure.relay.line import Line
-from infrastructure.settings import Settings
-from kernel import ConcurrencyError, EventBus, Reject
+from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.errors import PermissionDenied
+from outbox_kernel.infrastructure.operations import Desk, Selection, stories
+from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.purging import purge
+from outbox_kernel.infrastructure.operations.replaying import replay
+from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire, retire_pattern
+from outbox_kernel.infrastructure.outbox import OutboxMiddleware
+from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import ConcurrencyError, EventBus, Reject
 from tests.commands import ROOT
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 from tests.relaying import handler

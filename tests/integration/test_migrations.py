@@ -20,8 +20,8 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.database import create_engine
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.errors import (
     BadContext,
     MigrationBlocked,
     MigrationFailed,
@@ -29,16 +29,24 @@ from infrastructure.errors import (
     ServerTooOld,
     TablesMissing,
 )
-from infrastructure.outbox import migrator
-from infrastructure.outbox.migrator import Loss, Step, downgrade, loss, migrate, migration_sql, pending
-from infrastructure.outbox.relay_tables import outbox_metadata_in
-from infrastructure.outbox.tables import (
+from outbox_kernel.infrastructure.outbox import migrator
+from outbox_kernel.infrastructure.outbox.migrator import (
+    Loss,
+    Step,
+    downgrade,
+    loss,
+    migrate,
+    migration_sql,
+    pending,
+)
+from outbox_kernel.infrastructure.outbox.relay_tables import outbox_metadata_in
+from outbox_kernel.infrastructure.outbox.tables import (
     AGGREGATE_STREAM_KEY,
     EVENT_ID_KEY,
     EVENT_STATES,
     outbox_metadata,
 )
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.commands import COMMAND, ROOT, SECONDS_MAX, environment_with, failed_in_one_sentence, outbox
 

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from infrastructure.database import create_engine
-from infrastructure.errors import AlreadyMapped
-from infrastructure.outbox import OutboxRecord, map_outbox_table
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.errors import AlreadyMapped
+from outbox_kernel.infrastructure.outbox import OutboxRecord, map_outbox_table
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
 

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from infrastructure.cli import serving
-from infrastructure.cli.serving import database_ready
-from infrastructure.database import create_engine
-from infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
-from infrastructure.outbox.migrator import migrate, pending
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli import serving
+from outbox_kernel.infrastructure.cli.serving import database_ready
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
+from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
+from outbox_kernel.infrastructure.settings import Settings
 
 
 async def test_waiting_it_says_once_what_it_waits_for(

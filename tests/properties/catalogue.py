@@ -10,7 +10,7 @@ from uuid import UUID
 
 import attrs
 
-from kernel import DomainEvent, event, sensitive
+from outbox_kernel.kernel import DomainEvent, event, sensitive
 
 TenantId = NewType("TenantId", UUID)
 

@@ -11,16 +11,16 @@ from lagom import Container
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.outbox.receipts import current_run
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.relay.claiming import LeaseLost
-from infrastructure.relay.delivering import Delivering
-from infrastructure.relay.line import Line
-from infrastructure.relay.running import Run as HandlerAtWork
-from kernel import DomainEvent, RetrySchedule, current_delivery
-from kernel.errors import Reject
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.infrastructure.relay.delivering import Delivering
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.running import Run as HandlerAtWork
+from outbox_kernel.kernel import DomainEvent, RetrySchedule, current_delivery
+from outbox_kernel.kernel.errors import Reject
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Announced, Noted, Paid, journal
 
 LEASE_SECONDS = 15.0

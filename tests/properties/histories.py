@@ -14,8 +14,8 @@ from sqlalchemy import insert
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from infrastructure.outbox import bus_of
-from kernel import StaleAggregate, UncommittedEvents, retry_on_conflict
+from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.kernel import StaleAggregate, UncommittedEvents, retry_on_conflict
 from tests.bank import Bank
 from tests.domain import Announced, Noted, Opened, Paid, Wallet, journal
 from tests.properties.books import Announcement, Row, Thing

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.replaying import replay
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.replaying import replay
 from tests.bank import engine_of
 from tests.relaying import Stage, handler
 from tests.streams import Stream, handle, of, store

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from infrastructure.relay import crew
+from outbox_kernel.infrastructure.relay import crew
 from tests.bank import Bank, engine_of
 from tests.properties.chronicle import Place
 from tests.properties.fleet import PLANS, Sea

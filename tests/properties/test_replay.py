@@ -33,12 +33,12 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from infrastructure.database import session_factory
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
-from kernel import AggregateRoot, DomainEvent, deserialize_event
-from kernel.testing import FrozenClock, using_clock
-from kernel.wire.types import fields_of
+from outbox_kernel.infrastructure.database import session_factory
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, deserialize_event
+from outbox_kernel.kernel.testing import FrozenClock, using_clock
+from outbox_kernel.kernel.wire.types import fields_of
 from tests import servers
 from tests.bank import engine_of
 

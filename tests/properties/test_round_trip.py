@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel import DomainEvent, deserialize_event, serialize_event
-from kernel.catalogue import EventType, event_type_of, event_types
-from kernel.testing.copying import same_state
+from outbox_kernel.kernel import DomainEvent, deserialize_event, serialize_event
+from outbox_kernel.kernel.catalogue import EventType, event_type_of, event_types
+from outbox_kernel.kernel.testing.copying import same_state
 from tests.properties.catalogue import CATALOGUE
 from tests.properties.wire_values import events
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.mending import Chosen, change
-from infrastructure.operations.subscriptions import pause, resume
-from infrastructure.outbox.sql.operations import RETRY, SKIP
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.mending import Chosen, change
+from outbox_kernel.infrastructure.operations.subscriptions import pause, resume
+from outbox_kernel.infrastructure.outbox.sql.operations import RETRY, SKIP
 from tests.properties.chronicle import Chronicle, Place, Put
 from tests.properties.fleet import (
     AUDIT,

@@ -15,8 +15,8 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from kernel import DomainEvent
-from kernel.wire.types import fields_of, is_union, unwrapped
+from outbox_kernel.kernel import DomainEvent
+from outbox_kernel.kernel.wire.types import fields_of, is_union, unwrapped
 from tests.properties.context_values import OF_CONTEXTS
 
 # What PostgreSQL stores: no NUL, no lone surrogates.

@@ -10,13 +10,11 @@ from types import ModuleType
 import click
 import pytest
 
-from infrastructure.cli import main
-from infrastructure.cli.command_line import COMMANDS
-from infrastructure.cli.command_line import outbox as outbox_group
-from infrastructure.cli.output import print_rows
-from infrastructure.installation import require_our_kernel
-from outbox_kernel import shadowing_sentence
 from outbox_kernel.__main__ import main as command_line
+from outbox_kernel.infrastructure.cli import main
+from outbox_kernel.infrastructure.cli.command_line import COMMANDS
+from outbox_kernel.infrastructure.cli.command_line import outbox as outbox_group
+from outbox_kernel.infrastructure.cli.output import print_rows
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
@@ -100,18 +98,9 @@ def test_the_script_comes_as_json_too(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_defect_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "broken", ("infrastructure.cli.absent:command", "Broken."))
+    monkeypatch.setitem(COMMANDS, "broken", ("absent:command", "Broken."))
     with pytest.raises(ModuleNotFoundError):
         main(["broken"])
-
-
-def test_a_package_of_our_name_that_is_installed_over_ours_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("outbox_kernel._PACKAGES", {"kernel": "of_another_distribution.py"})
-    assert "rename yours" in str(shadowing_sentence())
-    with pytest.raises(ImportError, match="not outbox-kernel's own"):
-        require_our_kernel()
 
 
 def test_the_script_looks_for_the_application_in_its_folder(
@@ -148,7 +137,7 @@ def test_an_interrupted_command_ends_with_130(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("infrastructure.cli.migrate.migration_sql", interrupt)
+    monkeypatch.setattr("outbox_kernel.infrastructure.cli.migrate.migration_sql", interrupt)
     code, out, err = run(capsys, "migrate", "--sql")
     assert (code, out) == (130, "")
     assert err.strip() == "error: interrupted"
@@ -159,7 +148,9 @@ def test_interrupted_while_it_is_loaded_it_ends_with_130_too(monkeypatch: pytest
         def __getattr__(self, name: str) -> object:
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "infrastructure.cli", Loading("infrastructure.cli"))
+    monkeypatch.setitem(
+        sys.modules, "outbox_kernel.infrastructure.cli", Loading("outbox_kernel.infrastructure.cli")
+    )
     with pytest.raises(SystemExit) as ended:
         command_line()
     assert ended.value.code == 130

@@ -8,11 +8,11 @@ import pytest
 from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
-from infrastructure.container import build_container
-from infrastructure.errors import BadContext, BadSetting
-from infrastructure.settings import Settings
-from kernel import MissingUpcaster
-from kernel.catalogue import isolated_definitions
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.errors import BadContext, BadSetting
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import MissingUpcaster
+from outbox_kernel.kernel.catalogue import isolated_definitions
 
 URL = "postgresql://localhost/shop"
 
@@ -50,7 +50,7 @@ def test_a_context_without_wiring_registers_nothing(package: Path) -> None:
 def test_an_event_without_a_way_from_its_older_version_stops_the_start(package: Path) -> None:
     """K9: rather than the first handler that meets one stored long ago."""
     (package / "wiring.py").write_text(
-        "from kernel import DomainEvent, event\n\n\n"
+        "from outbox_kernel.kernel import DomainEvent, event\n\n\n"
         '@event("shop.opened", version=2)\nclass Opened(DomainEvent):\n    where: str\n\n\n'
         "def register(container):\n    pass\n"
     )
@@ -83,7 +83,7 @@ def test_a_wiring_that_raises_is_named(package: Path) -> None:
 
 def test_a_sentence_of_the_wirings_own_stays(package: Path) -> None:
     (package / "wiring.py").write_text(
-        "from infrastructure.errors import BadSetting\n"
+        "from outbox_kernel.infrastructure.errors import BadSetting\n"
         "def register(container):\n    raise BadSetting('MAIL_URL', 'is not set: give one')\n"
     )
     with pytest.raises(BadSetting, match="MAIL_URL is not set"):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import discovery
-from infrastructure.discovery import context_packages, project_folder
-from infrastructure.errors import ProjectElsewhere
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure import discovery
+from outbox_kernel.infrastructure.discovery import context_packages, project_folder
+from outbox_kernel.infrastructure.errors import ProjectElsewhere
+from outbox_kernel.infrastructure.settings import Settings
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-import kernel.testing
-from infrastructure.outbox.tables import EVENT_STATES, outbox_events
+from outbox_kernel import kernel, testing
+from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES, outbox_events
 from tests.pages import (
     ELSEWHERE,
     PAGES,
@@ -104,7 +104,7 @@ def test_the_reference_of_the_table_has_every_column_state_and_index() -> None:
     assert {*outbox_events.c.keys(), *EVENT_STATES, *keys} - named == set()
 
 
-@pytest.mark.parametrize("package", [kernel, kernel.testing], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [kernel, testing], ids=lambda package: package.__name__)
 def test_the_reference_has_every_public_name(package: ModuleType) -> None:
     named = set(re.findall(r"`(\w+)[`(.\[]", (ROOT / "docs" / "reference" / "kernel.md").read_text()))
     assert set(package.__all__) - named == set()

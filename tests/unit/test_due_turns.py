@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infrastructure.relay import due_turns
-from infrastructure.relay.due_turns import REST_SECONDS_MAX, DueTurns
+from outbox_kernel.infrastructure.relay import due_turns
+from outbox_kernel.infrastructure.relay.due_turns import REST_SECONDS_MAX, DueTurns
 
 HANDLERS = {"h", "i"}
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from infrastructure.database.explain import explain, explained, sqlstate_of
-from infrastructure.errors import (
+from outbox_kernel.infrastructure.database.explain import explain, explained, sqlstate_of
+from outbox_kernel.infrastructure.errors import (
     BadSetting,
     DatabaseMissing,
     DatabaseUnreachable,

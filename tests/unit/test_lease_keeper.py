@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from infrastructure.errors import DatabaseUnreachable
-from infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKeeper
-from infrastructure.relay.line import Line
-from infrastructure.relay.store import Lease, Store
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKeeper
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.store import Lease, Store
 
 
 class Answers:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import uuid4
 
-from infrastructure.relay.ledger import Ledger
-from infrastructure.relay.line import Line
-from infrastructure.relay.store import Lease, Store
+from outbox_kernel.infrastructure.relay.ledger import Ledger
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.store import Lease, Store
 
 LINE = cast("Line", None)
 

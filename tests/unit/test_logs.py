@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from infrastructure.errors import BadSetting
-from infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from infrastructure.errors import BadSetting
-from infrastructure.relay import RelaySettings
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
 
 
 def test_a_bare_environment_gives_what_ships() -> None:

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from infrastructure.database.engine import create_engine
-from infrastructure.errors import BadSetting
-from infrastructure.settings import Settings, masked
+from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.settings import Settings, masked
 
 
 def test_a_bare_environment_gives_the_defaults() -> None:

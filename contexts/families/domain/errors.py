@@ -11,7 +11,7 @@ from datetime import datetime
 
 from contexts.families.domain.status import InvitationStatus
 from contexts.families.events import FamiliesError, FamilyId, InvitationId, UserId
-from kernel import Conflict, Forbidden, NotFound
+from outbox_kernel import Conflict, Forbidden, NotFound
 
 
 class FamilyNotFound(FamiliesError, NotFound):

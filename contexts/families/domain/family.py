@@ -18,7 +18,7 @@ from contexts.families.events import (
     RoleName,
     UserId,
 )
-from kernel import AggregateRoot, aggregate
+from outbox_kernel import AggregateRoot, aggregate
 
 
 @attrs.define(slots=False, eq=False)

@@ -25,7 +25,7 @@ from contexts.families.events import (
     Role,
     UserId,
 )
-from kernel import AggregateRoot, aggregate, applies
+from outbox_kernel import AggregateRoot, aggregate, applies
 
 INVITATION_DAYS = 14
 _TIME_TO_ANSWER = timedelta(days=INVITATION_DAYS)

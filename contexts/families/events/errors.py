@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel import DomainError
+from outbox_kernel import DomainError
 
 
 class FamiliesError(DomainError):

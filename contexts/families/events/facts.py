@@ -13,7 +13,7 @@ from contexts.families.events.values import (
     Role,
     UserId,
 )
-from kernel import DomainEvent, event, sensitive
+from outbox_kernel import DomainEvent, event, sensitive
 
 
 @event(layout="camel")

@@ -10,7 +10,7 @@ import attrs
 from contexts.families.domain import FamilyMemberInvitation
 from contexts.families.events import Email, FamilyId, InvitationId, Role, RoleName, UserId
 from contexts.families.use_cases.ports import FamiliesUnitOfWork, family_of, invitation_of
-from kernel import clock, retry_on_conflict
+from outbox_kernel import clock, retry_on_conflict
 
 
 @attrs.frozen

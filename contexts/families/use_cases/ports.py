@@ -6,7 +6,7 @@ from typing import Protocol
 
 from contexts.families.domain import Family, FamilyMemberInvitation, FamilyNotFound, InvitationNotFound
 from contexts.families.events import Email, FamilyId, InvitationId, InvitationToken
-from kernel import Repository, UnitOfWork
+from outbox_kernel import Repository, UnitOfWork
 
 
 class Families(Repository[Family], Protocol):

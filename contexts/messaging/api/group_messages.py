@@ -17,7 +17,14 @@ from contexts.messaging.use_cases import (
     FindGroupMessage,
     FindGroupMessageHandler,
 )
-from infrastructure.http import CurrentPrincipal, JsonBody, Moment, Provided, WholeNumber, refusals
+from outbox_kernel.infrastructure.http import (
+    CurrentPrincipal,
+    JsonBody,
+    Moment,
+    Provided,
+    WholeNumber,
+    refusals,
+)
 
 router = APIRouter(prefix="/group-messages", tags=["group messages"])
 

@@ -17,7 +17,7 @@ from contexts.messaging.use_cases import (
     UpdateScheduledMessage,
     UpdateScheduledMessageHandler,
 )
-from infrastructure.http import CurrentPrincipal, JsonBody, Moment, Provided, left_out, refusals
+from outbox_kernel.infrastructure.http import CurrentPrincipal, JsonBody, Moment, Provided, left_out, refusals
 
 router = APIRouter(prefix="/scheduled-messages", tags=["scheduled messages"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from uuid import UUID
 
-from kernel import Conflict, DomainError, NotFound
+from outbox_kernel import Conflict, DomainError, NotFound
 
 
 class MessagingError(DomainError):

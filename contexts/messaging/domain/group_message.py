@@ -17,7 +17,7 @@ from contexts.messaging.events import (
     GroupMessageSent,
     GroupMessageStatus,
 )
-from kernel import AggregateRoot, aggregate, clock
+from outbox_kernel import AggregateRoot, aggregate, clock
 
 CONTACT_GROUPS_MAX = 1_000
 RECIPIENTS_MAX = 10_000_000

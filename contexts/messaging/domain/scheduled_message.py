@@ -17,7 +17,7 @@ from contexts.messaging.events import (
     ScheduledMessageUpdated,
     SendType,
 )
-from kernel import AggregateRoot, aggregate, clock
+from outbox_kernel import AggregateRoot, aggregate, clock
 
 _PENDING, _PAUSED = ScheduledMessageStatus.PENDING, ScheduledMessageStatus.PAUSED
 _CANCELLED = ScheduledMessageStatus.CANCELLED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from contexts.messaging.domain.errors import InvalidTemplate
-from kernel import AggregateRoot, aggregate
+from outbox_kernel import AggregateRoot, aggregate
 
 BODY_CHARACTERS_MAX = 4096
 

@@ -10,7 +10,7 @@ import attrs
 from contexts.messaging.domain import GroupMessage
 from contexts.messaging.events import GroupMessageStatus
 from contexts.messaging.use_cases.ports import MessagingUnitOfWork, message_of, template_for
-from kernel import retry_on_conflict
+from outbox_kernel import retry_on_conflict
 
 
 @attrs.frozen(kw_only=True)

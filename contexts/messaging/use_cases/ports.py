@@ -13,7 +13,7 @@ from contexts.messaging.domain import (
     Template,
     UnknownTemplate,
 )
-from kernel import Repository, UnitOfWork
+from outbox_kernel import Repository, UnitOfWork
 
 M = TypeVar("M", GroupMessage, ScheduledMessage)
 

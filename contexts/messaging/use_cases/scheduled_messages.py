@@ -10,7 +10,7 @@ import attrs
 from contexts.messaging.domain import UNCHANGED, ScheduledMessage, Unchanged
 from contexts.messaging.events import ScheduledMessageStatus, SendType
 from contexts.messaging.use_cases.ports import MessagingUnitOfWork, message_of, template_for
-from kernel import retry_on_conflict
+from outbox_kernel import retry_on_conflict
 
 
 @attrs.frozen(kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from infrastructure.brokers.rabbitmq.address import Address
-from infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+from outbox_kernel.infrastructure.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from infrastructure.brokers.port import Broker
+    from outbox_kernel.infrastructure.brokers.port import Broker
 
 __all__ = ["Address", "rabbitmq"]
 
@@ -17,7 +17,7 @@ __all__ = ["Address", "rabbitmq"]
 def rabbitmq(address: Address | str) -> Broker:
     """Return the broker at an address; nothing is connected yet."""
     require_extra()
-    from infrastructure.brokers.rabbitmq.outlet import RabbitBroker  # noqa: PLC0415 - needs the extra
+    from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitBroker  # noqa: PLC0415 - needs the extra
 
     return RabbitBroker(Address.parse(address) if isinstance(address, str) else address)
 

@@ -7,10 +7,10 @@ from urllib.parse import SplitResult, quote, unquote, unquote_to_bytes, urlencod
 
 import attrs
 
-from infrastructure.brokers.rabbitmq.options import VARIABLE, options_of
-from infrastructure.brokers.topology import NAME_BYTES_MAX
-from infrastructure.errors import BadSetting
-from infrastructure.settings import names_host
+from outbox_kernel.infrastructure.brokers.rabbitmq.options import VARIABLE, options_of
+from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.settings import names_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

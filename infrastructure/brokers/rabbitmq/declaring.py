@@ -12,15 +12,20 @@ from aio_pika import ExchangeType
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal, explained, told
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
+    BrokerForbids,
+    BrokerRefusal,
+    explained,
+    told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from aio_pika.abc import AbstractChannel
 
-    from infrastructure.brokers.rabbitmq.link import Link
-    from infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+    from outbox_kernel.infrastructure.brokers.topology import Topology
 
 _log = logging.getLogger("outbox.broker")
 

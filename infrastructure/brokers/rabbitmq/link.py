@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from aio_pika import connect
 from pamqp.header import ContentHeader
 
-from infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
-from infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
+from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractMessage
 
-    from infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
 
 # Together with the longest pause between two probes, less than what a broker's return may go unnoticed for.
 ANSWER_SECONDS_MAX = 4.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -24,10 +24,10 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import ChannelAccessRefused, ConnectionChannelError
 
-from infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
-from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import Link, header_bytes
-from infrastructure.brokers.rabbitmq.trouble import (
+from outbox_kernel.infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link, header_bytes
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     BrokerForbids,
     BrokerRefusal,
     alarm,
@@ -41,8 +41,8 @@ from infrastructure.brokers.rabbitmq.trouble import (
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange
 
-    from infrastructure.brokers.rabbitmq.address import Address
-    from infrastructure.brokers.topology import Publisher, Topology
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.topology import Publisher, Topology
 
 _log = logging.getLogger("outbox.publisher")
 

@@ -21,12 +21,12 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import AuthenticationError
 
-from infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
 
 TROUBLE = (*CONNECTION_EXCEPTIONS, TimeoutError, EOFError)
 """All that a broker which is gone, or refuses, may raise."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from infrastructure.outbox.statements import qualified
+from outbox_kernel.infrastructure.outbox.statements import qualified
 
 _TABLES = ("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays")
 

@@ -12,11 +12,11 @@ import attrs
 from aio_pika import connect
 from aio_pika.abc import AbstractConnection
 
-from infrastructure.brokers import Message, Outlet, Publisher, Queue, Topology
-from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
-from infrastructure.brokers.rabbitmq import Address, rabbitmq
-from infrastructure.brokers.rabbitmq.declaring import things
-from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from outbox_kernel.infrastructure.brokers import Message, Outlet, Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import things
+from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 from tests.brokers import MESSAGE_BYTES_MAX, Broker
 from tests.proxy import Proxy, proxy_before
 

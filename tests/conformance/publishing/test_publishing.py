@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-from infrastructure.brokers import PUBLISHED, Message, Outage, Refused
+from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Refused
 from tests.conformance.publishing.adapters import BYTES_MAX, Stage
 
 

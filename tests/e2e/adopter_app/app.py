@@ -6,7 +6,7 @@ from contexts.orders.domain import Order
 from contexts.orders.persistence import Session, engine
 from contexts.orders.use_cases import PlaceOrder
 
-from infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel import SqlAlchemyUnitOfWork
 
 
 async def main() -> None:

@@ -6,9 +6,9 @@ import asyncio
 import signal
 from typing import ClassVar
 
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from tests.brokers import scripts
 from tests.faults.cell import Cell
 from tests.faults.clock import pause

@@ -10,9 +10,9 @@ from lagom import Container
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.container import build_container
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 
 
 @pytest.fixture

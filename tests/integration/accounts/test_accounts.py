@@ -18,8 +18,8 @@ from contexts.accounts.domain import AccountNotFound, EmailTaken
 from contexts.accounts.events import AccountRole
 from contexts.accounts.persistence import SqlAccountsUnitOfWork, accounts_metadata
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
-from infrastructure.outbox.migrator import downgrade
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.outbox.migrator import downgrade
+from outbox_kernel.infrastructure.settings import Settings
 from tests.stumbling import stumbling
 
 EVENTS = """

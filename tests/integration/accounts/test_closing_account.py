@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 import contexts.accounts.persistence  # noqa: F401 - its tables are what the account counts
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
-from infrastructure.demo.readings import Readings
+from outbox_kernel.infrastructure.demo.readings import Readings
 
 READINGS = Readings.over(["contexts.accounts"], schema=None)
 

@@ -41,13 +41,18 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
-from infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from infrastructure.errors import BadSetting, SchemaNotMigrated
-from infrastructure.outbox import MappingRefused, aggregate_columns, bus_of, install_capture, map_aggregate
-from infrastructure.outbox.install import CannotCapture
-from infrastructure.outbox.tables import outbox_events_in
-from kernel import AggregateRoot, DefinitionError, KernelError, StaleAggregate, aggregate
-from kernel.catalogue import isolated_definitions
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.errors import BadSetting, CannotCapture, SchemaNotMigrated
+from outbox_kernel.infrastructure.outbox import (
+    MappingRefused,
+    aggregate_columns,
+    bus_of,
+    install_capture,
+    map_aggregate,
+)
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.kernel import AggregateRoot, DefinitionError, KernelError, StaleAggregate, aggregate
+from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.bank import Bank
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 
@@ -277,8 +282,8 @@ async def test_what_fails_in_the_applications_own_tables_is_its_own_error(bank: 
 UNCAPTURED = """
 import asyncio, sys
 from sqlalchemy.ext.asyncio import AsyncSession
-from infrastructure.database import create_engine
-from infrastructure.outbox import OutboxEventDispatcher
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox import OutboxEventDispatcher
 from tests.domain import Announced
 
 async def main():

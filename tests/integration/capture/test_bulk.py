@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import delete, insert, update
 from sqlalchemy.orm import Session
 
-from infrastructure.outbox import bus_of
-from kernel import ConcurrencyError, UncommittedEvents
+from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.kernel import ConcurrencyError, UncommittedEvents
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet, wallets
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     ConcurrencyError,
 )
 from tests.bank import Bank, loaded

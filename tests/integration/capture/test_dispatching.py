@@ -11,8 +11,8 @@ from sqlalchemy.event import listen
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
-from kernel import (
+from outbox_kernel.infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
+from outbox_kernel.kernel import (
     AggregateRoot,
     ConcurrencyError,
     DomainEvent,

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import PendingRollbackError
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.errors import DatabaseUnreachable
-from kernel import (
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.kernel import (
     StaleAggregate,
 )
 from tests.bank import Bank, loaded

@@ -12,8 +12,14 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, Text, Uuid,
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import registry
 
-from infrastructure.outbox import MappingRefused, aggregate_columns, bus_of, install_capture, map_aggregate
-from kernel import (
+from outbox_kernel.infrastructure.outbox import (
+    MappingRefused,
+    aggregate_columns,
+    bus_of,
+    install_capture,
+    map_aggregate,
+)
+from outbox_kernel.kernel import (
     AggregateIdTaken,
     AggregateRoot,
     ConcurrencyError,

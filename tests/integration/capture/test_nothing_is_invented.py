@@ -10,9 +10,9 @@ from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.outbox import bus_of
-from kernel import ConcurrencyError, StaleAggregate, UncommittedEvents, VersionMoved
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.kernel import ConcurrencyError, StaleAggregate, UncommittedEvents, VersionMoved
 from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
 

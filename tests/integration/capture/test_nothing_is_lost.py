@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 from sqlalchemy import event, insert
 
-from infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Entry, Wallet, journal
 

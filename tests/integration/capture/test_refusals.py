@@ -12,10 +12,10 @@ from sqlalchemy import insert
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from infrastructure.database import SqlAlchemyUnitOfWork
-from infrastructure.outbox import bus_of
-from infrastructure.outbox.session import CapturedSession
-from kernel import (
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.kernel import (
     AggregateHasNoId,
     AlreadyRecorded,
     DomainEvent,

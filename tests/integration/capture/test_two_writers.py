@@ -12,7 +12,7 @@ from sqlalchemy import delete, select, text
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
+from outbox_kernel.kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
 from tests.bank import Bank, loaded
 from tests.domain import Opened, Wallet, entries, wallets
 

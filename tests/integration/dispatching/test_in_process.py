@@ -11,10 +11,10 @@ import pytest
 from lagom import Container
 
 from contexts.profiles.events import ProfileCreated
-from infrastructure.in_process import InProcessEventDispatcher
-from kernel import DomainEvent, EventDispatcher, event, handles
-from kernel.context import current_delivery, current_headers
-from kernel.testing import isolated_definitions
+from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
+from outbox_kernel.kernel import DomainEvent, EventDispatcher, event, handles
+from outbox_kernel.kernel.context import current_delivery, current_headers
+from outbox_kernel.kernel.testing import isolated_definitions
 
 
 class Note:

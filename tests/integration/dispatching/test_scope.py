@@ -12,11 +12,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from contexts.profiles.events import ProfileCreated
-from infrastructure.container import build_container, scope
-from infrastructure.outbox import OutboxEventDispatcher
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
-from kernel import EventDispatcher
+from outbox_kernel.infrastructure.container import build_container, scope
+from outbox_kernel.infrastructure.outbox import OutboxEventDispatcher
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import EventDispatcher
 
 
 @attrs.frozen

@@ -13,10 +13,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contexts.families.use_cases import CreateFamily, CreateFamilyHandler
-from infrastructure.container import build_container
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 
 

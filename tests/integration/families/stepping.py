@@ -9,7 +9,7 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from contexts.families.persistence import SqlFamiliesUnitOfWork
-from kernel import AggregateRoot
+from outbox_kernel.kernel import AggregateRoot
 
 
 class SteppingRepository:

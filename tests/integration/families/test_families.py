@@ -22,7 +22,7 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from kernel.testing import FrozenClock, using_clock
+from outbox_kernel.kernel.testing import FrozenClock, using_clock
 from tests.integration.families.conftest import Home
 
 BO = "bo@example.org"

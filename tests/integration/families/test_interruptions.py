@@ -25,9 +25,9 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from infrastructure.database import SqlAlchemyRepository
-from kernel import AggregateRoot
-from kernel.testing import FrozenClock, using_clock
+from outbox_kernel.infrastructure.database import SqlAlchemyRepository
+from outbox_kernel.kernel import AggregateRoot
+from outbox_kernel.kernel.testing import FrozenClock, using_clock
 from tests.integration.families.conftest import Home
 from tests.integration.families.stepping import SteppingUnitOfWork
 from tests.integration.families.test_families import BO, invite, newest_token

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contexts.families.persistence import families_metadata
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import downgrade, migrate
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import downgrade, migrate
 from tests.integration.families.conftest import settings_of
 
 SCHEMA = """

@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.container import build_container
-from infrastructure.http import BearerTokens, create_app
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.http import BearerTokens, create_app
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.asking import KEY, asking
 from tests.migrated import migrated_database

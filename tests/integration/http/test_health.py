@@ -9,12 +9,12 @@ import pytest
 from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from infrastructure.container import build_container
-from infrastructure.http import BearerTokens, create_app
-from infrastructure.http.health import FRESH_SECONDS, MIGRATIONS_FRESH_SECONDS, Health
-from infrastructure.http.problems import Refused
-from infrastructure.outbox.migrator import migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.http import BearerTokens, create_app
+from outbox_kernel.infrastructure.http.health import FRESH_SECONDS, MIGRATIONS_FRESH_SECONDS, Health
+from outbox_kernel.infrastructure.http.problems import Refused
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, asking, problem
 
 

@@ -14,12 +14,12 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contexts.families.persistence import SqlFamiliesUnitOfWork
-from infrastructure.cli.api import POOL_WAIT_SECONDS_MAX
-from infrastructure.container import build_container
-from infrastructure.database import create_engine
-from infrastructure.http import BearerTokens, HttpSettings, create_app
-from infrastructure.http.problems import KIND_PREFIX
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.api import POOL_WAIT_SECONDS_MAX
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
+from outbox_kernel.infrastructure.http.problems import KIND_PREFIX
+from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, asking, bearer
 from tests.integration.http.conftest import Ask
 

@@ -16,12 +16,12 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from contexts.accounts.use_cases import SignUpHandler
-from infrastructure.container import build_container
-from infrastructure.database import create_engine
-from infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
-from infrastructure.relay import OutboxRelay, RelaySettings
-from infrastructure.settings import Settings
-from kernel import ConcurrencyError, UnserializableEvent
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import ConcurrencyError, UnserializableEvent
 from tests.asking import KEY, USER, asking, bearer, problem
 from tests.integration.http.conftest import Ask
 from tests.waiting import until
@@ -161,7 +161,7 @@ async def test_a_connection_that_is_lost_is_not_the_next_requests_trouble(
 
 async def test_a_relay_may_live_in_the_application(container: Container, ask: Ask) -> None:
     """R11: it delivers while the application serves, and gives back its lease when that ends."""
-    from kernel import discover_handlers
+    from outbox_kernel.kernel import discover_handlers
 
     discover_handlers(["contexts.accounts", "contexts.profiles"])
     relay = OutboxRelay(container[AsyncEngine], container, settings=RelaySettings(poll_interval_seconds=0.05))

@@ -12,13 +12,13 @@ import attrs
 import httpx
 import pytest
 
-from infrastructure.cli.api import Service
-from infrastructure.cli.relay import NothingToDeliverTo, _run
-from infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
-from infrastructure.http import HttpSettings
-from infrastructure.http.serving import listen, url_of
-from infrastructure.relay import RelaySettings
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.cli.api import Service
+from outbox_kernel.infrastructure.cli.relay import _run
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
+from outbox_kernel.infrastructure.http import HttpSettings
+from outbox_kernel.infrastructure.http.serving import listen, url_of
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, bearer
 from tests.waiting import until
 
@@ -74,7 +74,7 @@ async def test_with_a_relay_that_has_nothing_to_deliver_to_it_says_so_and_serves
     database: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R14: an API may be there before its first handler."""
-    monkeypatch.setattr("infrastructure.cli.relay.registered_handlers", tuple)
+    monkeypatch.setattr("outbox_kernel.infrastructure.cli.relay.registered_handlers", tuple)
     started = asyncio.Event()
     with closing(listen("127.0.0.1", 0)) as listening:
         alone = attrs.evolve(database, rabbitmq_url=None)
@@ -91,7 +91,7 @@ async def test_a_relay_with_nothing_to_deliver_to_is_refused(
     database: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R14: it would mark every event as delivered, to nobody."""
-    monkeypatch.setattr("infrastructure.cli.relay.registered_handlers", tuple)
+    monkeypatch.setattr("outbox_kernel.infrastructure.cli.relay.registered_handlers", tuple)
     with pytest.raises(
         NothingToDeliverTo, match=r"^there is nothing .*: name the packages of the contexts in"
     ):

@@ -32,9 +32,9 @@ from contexts.messaging.use_cases import (
     UpdateScheduledMessage,
     UpdateScheduledMessageHandler,
 )
-from infrastructure.outbox.migrator import downgrade, migrate
-from infrastructure.settings import Settings
-from kernel.testing import FrozenClock, using_clock
+from outbox_kernel.infrastructure.outbox.migrator import downgrade, migrate
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel.testing import FrozenClock, using_clock
 from tests.stumbling import stumbling
 
 ACCOUNT, CHANNEL, GROUP = uuid4(), uuid4(), uuid4()

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 from attrs import frozen
 
-from infrastructure.database import create_engine
-from infrastructure.operations import Desk
-from infrastructure.outbox import outbox_metadata
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.operations import Desk
+from outbox_kernel.infrastructure.outbox import outbox_metadata
 from tests import servers
 
 TABLES = "outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays"

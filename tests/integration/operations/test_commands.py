@@ -14,8 +14,8 @@ import asyncpg
 import click
 import pytest
 
-from infrastructure.cli import main
-from infrastructure.operations import Desk
+from outbox_kernel.infrastructure.cli import main
+from outbox_kernel.infrastructure.operations import Desk
 from tests import servers
 from tests.integration.operations.conftest import HANDLER, TABLES, Outbox
 

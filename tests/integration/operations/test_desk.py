@@ -7,10 +7,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from infrastructure.errors import DatabaseRefusal
-from infrastructure.operations.desk import DEADLOCK_ATTEMPTS_MAX, SESSION, OutboxLocked, desk
-from infrastructure.operations.overview import overview
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.operations.desk import DEADLOCK_ATTEMPTS_MAX, SESSION, OutboxLocked, desk
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.settings import Settings
 
 
 async def test_a_command_does_not_wait_for_a_lock_without_end(

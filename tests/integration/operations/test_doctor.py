@@ -12,17 +12,17 @@ from sqlalchemy.engine import make_url
 
 import contexts.accounts.handlers
 import contexts.messaging.topology  # noqa: F401 - the former registers handlers, this is changed below
-from infrastructure.operations.desk import SESSION, Desk
-from infrastructure.operations.health import examine
-from infrastructure.operations.health_of_tables import examine_tables
-from infrastructure.operations.health_of_work import examine_work
-from infrastructure.operations.overview import overview
-from infrastructure.operations.verdicts import Check
-from infrastructure.outbox.sql.inspection import OLDEST_TRANSACTION
-from infrastructure.relay import RelaySettings
-from infrastructure.settings import Settings
-from kernel import DomainEvent, catalogue, event
-from kernel.catalogue import isolated_definitions
+from outbox_kernel.infrastructure.operations.desk import SESSION, Desk
+from outbox_kernel.infrastructure.operations.health import examine
+from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
+from outbox_kernel.infrastructure.operations.health_of_work import examine_work
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.verdicts import Check
+from outbox_kernel.infrastructure.outbox.sql.inspection import OLDEST_TRANSACTION
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import DomainEvent, catalogue, event
+from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.relaying import Recorder, handler
 
 HANDLER = "bank.Letters"
@@ -167,7 +167,7 @@ async def test_an_old_server_a_standby_and_a_pooler_are_told(
     outbox: Any, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], pooler: str
 ) -> None:
     answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby, 'UTF8' AS encoding"
-    monkeypatch.setattr("infrastructure.operations.health.SERVER", answer)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health.SERVER", answer)
     found = await examined(with_query(outbox.url, **query))
     assert (found["server"].state, found["server"].remedy) == (
         "fail",
@@ -197,7 +197,7 @@ async def test_a_channel_that_nothing_comes_back_on_is_a_warning(
     outbox: Any, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A listener in another database is as deaf as one behind a pooler.
-    monkeypatch.setattr("infrastructure.operations.health_of_hearing.ECHO_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_hearing.ECHO_SECONDS_MAX", 0.1)
     found = await examined(outbox.url, RelaySettings(listen_url=postgres_url))
     assert found["listen"].state == "warn"
     assert "every 5 s" in found["listen"].detail
@@ -240,7 +240,7 @@ async def test_behind_a_lock_it_ends_and_names_the_oldest_transaction(
 async def test_a_server_that_does_not_answer_is_a_finding(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.operations.health.ANSWER_SECONDS_MAX", 0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health.ANSWER_SECONDS_MAX", 0)
     found = await examined(outbox.url)
     assert found["server"].detail == found["work"].detail == "the database did not answer within 0 s"
 
@@ -280,7 +280,9 @@ async def test_a_writer_keeps_dead_rows_and_a_reader_of_another_database_does_no
 async def test_an_old_transaction_is_named_with_what_ends_it(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.operations.health_of_tables.TRANSACTION_SECONDS_MAX", -1)
+    monkeypatch.setattr(
+        "outbox_kernel.infrastructure.operations.health_of_tables.TRANSACTION_SECONDS_MAX", -1
+    )
     writer = await asyncpg.connect(outbox.url)
     try:
         await writer.execute("BEGIN; CREATE TABLE draft ()")
@@ -297,7 +299,7 @@ async def test_a_transaction_whose_times_are_hidden_is_told_with_the_right_that_
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hidden = "SELECT 'process 7' AS what, '' AS ending, NULL::float8 AS seconds"
-    monkeypatch.setattr("infrastructure.operations.health_of_tables.OLDEST_TRANSACTION", hidden)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_tables.OLDEST_TRANSACTION", hidden)
     found = (await work(outbox))["oldest transaction"]
     assert found.detail == "process 7, whose times this user may not see (GRANT pg_read_all_stats)"
 
@@ -363,9 +365,9 @@ async def test_a_missing_upcaster_is_a_failure(outbox: Any) -> None:
 async def test_more_dead_rows_than_live_ones_are_a_warning(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.operations.health_of_tables.DEAD_ROWS_MIN", -1)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_tables.DEAD_ROWS_MIN", -1)
     monkeypatch.setattr(
-        "infrastructure.operations.health_of_tables.BLOAT",
+        "outbox_kernel.infrastructure.operations.health_of_tables.BLOAT",
         "SELECT 'outbox_events' AS table_name, 1 AS live_rows, 2 AS dead_rows, clock_timestamp() AS vacuumed_at",
     )
     found = (await work(outbox))["bloat"]

@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from infrastructure.operations.purging import Purged, purge
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.retention import PURGE_EVENTS
+from outbox_kernel.infrastructure.operations.purging import Purged, purge
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS
 
 
 async def test_only_what_was_delivered_long_ago_goes_with_all_that_belongs_to_it(outbox: Any) -> None:
@@ -39,7 +39,7 @@ async def test_a_receipt_stays_for_seven_days_even_if_its_event_does_not(outbox:
 async def test_it_walks_windows_and_stops_where_nothing_is_older(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.operations.purging.WINDOW_EVENTS", 2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.purging.WINDOW_EVENTS", 2)
     for _ in range(5):
         await outbox.receipt(await outbox.event(days_old=9), days_old=9)
     for _ in range(20):

@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.operations.replaying import Replayed, replay
-from infrastructure.operations.selection import Moment, NothingFound
-from infrastructure.operations.subscriptions import SubscriptionRetired
+from outbox_kernel.infrastructure.operations.replaying import Replayed, replay
+from outbox_kernel.infrastructure.operations.selection import Moment, NothingFound
+from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired
 
 HANDLER = "bank.Letters"
 
@@ -83,7 +83,7 @@ async def test_an_open_event_waits_for_one_more(outbox: Any) -> None:
 
 
 async def test_many_windows_are_one_transaction(outbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infrastructure.operations.replaying.WINDOW_EVENTS", 2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.replaying.WINDOW_EVENTS", 2)
     await outbox.subscription()
     for _ in range(5):
         await outbox.event()

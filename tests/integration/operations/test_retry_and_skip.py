@@ -8,8 +8,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from infrastructure.operations import AggregateKey, Selection
-from infrastructure.operations.mending import (
+from outbox_kernel.infrastructure.operations import AggregateKey, Selection
+from outbox_kernel.infrastructure.operations.mending import (
     BeingHandled,
     Change,
     choose_for_retry,
@@ -17,7 +17,7 @@ from infrastructure.operations.mending import (
     retry,
     skip,
 )
-from infrastructure.operations.selection import NothingFound
+from outbox_kernel.infrastructure.operations.selection import NothingFound
 
 ALL = Selection()
 
@@ -176,7 +176,7 @@ async def test_an_aggregate_is_retried_in_order_and_skipped_from_its_end(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Batches of one: what a relay may see between two.
-    monkeypatch.setattr("infrastructure.operations.mending.BATCH_MAX", 1)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.mending.BATCH_MAX", 1)
     wallet, seen = uuid4(), []
     for _ in range(3):
         await outbox.delivery(await outbox.event(wallet, "dead"))

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.operations.overview import overview
-from infrastructure.outbox.sql.inspection import BACKLOG
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.outbox.sql.inspection import BACKLOG
 
 HANDLER = "bank.Letters"
 
@@ -110,7 +110,7 @@ async def test_of_a_big_table_what_is_delivered_is_estimated_and_never_less_than
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "infrastructure.operations.overview.BACKLOG", BACKLOG.replace("64 * 1024 * 1024", "0")
+        "outbox_kernel.infrastructure.operations.overview.BACKLOG", BACKLOG.replace("64 * 1024 * 1024", "0")
     )
     await outbox.event(status="pending")
     backlog = (await overview(outbox.desk)).backlog

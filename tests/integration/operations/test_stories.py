@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.operations import AggregateKey, stories
-from infrastructure.operations.selection import Moment, NothingFound
-from kernel import DomainEvent, event, sensitive
-from kernel.catalogue import isolated_definitions
+from outbox_kernel.infrastructure.operations import AggregateKey, stories
+from outbox_kernel.infrastructure.operations.selection import Moment, NothingFound
+from outbox_kernel.kernel import DomainEvent, event, sensitive
+from outbox_kernel.kernel.catalogue import isolated_definitions
 
 HANDLER = "bank.Letters"
 

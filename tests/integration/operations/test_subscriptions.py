@@ -10,8 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from infrastructure.operations.selection import NothingFound
-from infrastructure.operations.subscriptions import (
+from outbox_kernel.infrastructure.operations.selection import NothingFound
+from outbox_kernel.infrastructure.operations.subscriptions import (
     LastPattern,
     Retired,
     StillCarried,
@@ -21,9 +21,9 @@ from infrastructure.operations.subscriptions import (
     retire,
     retire_pattern,
 )
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.operations import HOLD_SUBSCRIPTION, RETIRE_PATTERN
-from infrastructure.outbox.sql.subscriptions import SUBSCRIBE
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.operations import HOLD_SUBSCRIPTION, RETIRE_PATTERN
+from outbox_kernel.infrastructure.outbox.sql.subscriptions import SUBSCRIBE
 from tests.waiting import until
 
 HANDLER = "bank.Letters"
@@ -193,7 +193,7 @@ async def test_ending_a_pattern_again_ends_what_an_interruption_has_left_open(
         raise OSError("the connection broke")
 
     with monkeypatch.context() as patch:
-        patch.setattr("infrastructure.operations.subscriptions.skip", fail)
+        patch.setattr("outbox_kernel.infrastructure.operations.subscriptions.skip", fail)
         with pytest.raises(OSError, match="broke"):
             await retire_pattern(outbox.desk, HANDLER, "bank.paid")
     assert await patterns_of(outbox) == ["shop.opened"]

@@ -10,16 +10,16 @@ from uuid import UUID, uuid4
 import pytest
 from lagom import Container
 
-from infrastructure.database import create_engine
-from infrastructure.operations import Selection
-from infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
-from infrastructure.operations.replaying import replay
-from infrastructure.operations.selection import Moment
-from infrastructure.operations.subscriptions import pause, resume, retire
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel import DomainEvent, RetrySchedule, event, handles
-from kernel.catalogue import isolated_definitions
-from kernel.handlers import registered_handlers
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.operations import Selection
+from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from outbox_kernel.infrastructure.operations.replaying import replay
+from outbox_kernel.infrastructure.operations.selection import Moment
+from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel import DomainEvent, RetrySchedule, event, handles
+from outbox_kernel.kernel.catalogue import isolated_definitions
+from outbox_kernel.kernel.handlers import registered_handlers
 
 HANDLER = "post.Office"
 

@@ -14,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from contexts.accounts.use_cases import SignUp, SignUpHandler
 from contexts.profiles.persistence import SqlProfilesUnitOfWork
 from contexts.profiles.use_cases import CreateProfile, CreateProfileHandler
-from infrastructure.container import build_container
-from infrastructure.outbox.migrator import migrate
-from infrastructure.relay import OutboxRelay
-from infrastructure.settings import Settings
-from kernel import discover_handlers
+from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import discover_handlers
 from tests.stumbling import stumbling
 
 CONTEXTS = ("contexts.accounts", "contexts.profiles")

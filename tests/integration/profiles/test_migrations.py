@@ -13,9 +13,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from contexts.profiles.persistence import profiles_metadata
-from infrastructure.database import create_engine
-from infrastructure.outbox.migrator import downgrade, migrate
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox.migrator import downgrade, migrate
+from outbox_kernel.infrastructure.settings import Settings
 
 SCHEMA = """
 SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint

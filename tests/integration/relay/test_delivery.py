@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay import OutboxRelay
-from infrastructure.relay import store as relay_store
-from infrastructure.relay.line import Line
-from infrastructure.relay.store import Store
-from kernel import current_delivery
-from kernel.context import Delivery
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay import store as relay_store
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.kernel import current_delivery
+from outbox_kernel.kernel.context import Delivery
 from tests.domain import Announced, Noted, Paid
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until

@@ -9,15 +9,15 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay import claiming
-from infrastructure.relay.roster import Ability
-from infrastructure.relay.store import DeliveryScan, Lease, Store
+from outbox_kernel.infrastructure.relay import claiming
+from outbox_kernel.infrastructure.relay.roster import Ability
+from outbox_kernel.infrastructure.relay.store import DeliveryScan, Lease, Store
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.line import Line
 
 # Events of as many aggregates, each waiting for a handler.
 WAITING = """

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay.roster import Ability
-from infrastructure.relay.store import Lease, Store
-from infrastructure.relay.work import Outcome
+from outbox_kernel.infrastructure.relay.roster import Ability
+from outbox_kernel.infrastructure.relay.store import Lease, Store
+from outbox_kernel.infrastructure.relay.work import Outcome
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 from tests.waiting import until
 

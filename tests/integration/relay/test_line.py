@@ -8,8 +8,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from infrastructure.errors import DatabaseUnreachable
-from infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.relay.line import Line
 from tests.relaying import Stage
 from tests.waiting import until
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from infrastructure.brokers import Publisher, Topology
-from infrastructure.brokers.memory import MemoryBroker
-from infrastructure.operations import Desk
-from infrastructure.operations.health_of_work import examine_work
-from infrastructure.operations.overview import overview
-from infrastructure.operations.subscriptions import StillCarried, retire_pattern
-from infrastructure.operations.verdicts import Check
-from infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.brokers import Publisher, Topology
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
+from outbox_kernel.infrastructure.operations import Desk
+from outbox_kernel.infrastructure.operations.health_of_work import examine_work
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.subscriptions import StillCarried, retire_pattern
+from outbox_kernel.infrastructure.operations.verdicts import Check
+from outbox_kernel.infrastructure.relay import OutboxRelay
 from tests.domain import Noted, Paid
 from tests.posting import TOPOLOGY, told
 from tests.relaying import Recorder, Stage, handler

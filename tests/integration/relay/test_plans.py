@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from infrastructure.outbox.sql import in_schema, outcomes
-from infrastructure.relay.roster import Ability
-from infrastructure.relay.store import Lease, Store
+from outbox_kernel.infrastructure.outbox.sql import in_schema, outcomes
+from outbox_kernel.infrastructure.relay.roster import Ability
+from outbox_kernel.infrastructure.relay.store import Lease, Store
 from tests.relaying import LEASE_SECONDS, Stage
 
 # PostgreSQL plans five times for the values at hand, and then once for all, if that is expected to be as good.

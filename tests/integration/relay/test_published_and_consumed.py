@@ -9,13 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from infrastructure.consumer.reading import Received
-from infrastructure.consumer.storing import Storage
-from infrastructure.relay import OutboxRelay
-from infrastructure.relay.retention import Retention
-from infrastructure.relay.store import Store
-from kernel import Reject
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay.retention import Retention
+from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.kernel import Reject
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until
 

@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.brokers import Message, Outage, Outcome
-from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.overview import overview
-from infrastructure.operations.purging import purge
-from infrastructure.operations.subscriptions import retire
-from infrastructure.relay.roster import NamesCollide
+from outbox_kernel.infrastructure.brokers import Message, Outage, Outcome
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from outbox_kernel.infrastructure.errors import NamesCollide
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.purging import purge
+from outbox_kernel.infrastructure.operations.subscriptions import retire
 from tests.posting import BANK, TOPOLOGY, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import serving

@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from infrastructure.brokers import Message, Outage, Outcome, Refused
-from infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
-from infrastructure.outbox.receipts import RunOver
-from infrastructure.relay import publishing
-from infrastructure.relay.running import ERROR_CHARACTERS_MAX
-from kernel import RetrySchedule
+from outbox_kernel.infrastructure.brokers import Message, Outage, Outcome, Refused
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from outbox_kernel.infrastructure.errors import RunOver
+from outbox_kernel.infrastructure.relay import publishing
+from outbox_kernel.infrastructure.relay.running import ERROR_CHARACTERS_MAX
+from outbox_kernel.kernel import RetrySchedule
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import all_delivered, at_the_gate, cut, has_seen, serving
@@ -320,7 +320,7 @@ async def test_an_outlet_that_cannot_look_for_its_broker_pauses_its_publisher(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12, T4: in-process handlers never wait for a broker."""
-    monkeypatch.setattr("infrastructure.relay.pausing.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.pausing.EXPONENTIAL", RetrySchedule((0.01,)))
     broker, seen = MemoryBroker(), Recorder()
     outlet = broken_outlet(broker, "prove")
     async with serving(relay(stage, outlet, handler("own", seen), at=None)):
@@ -358,7 +358,7 @@ async def test_a_fault_of_ours_ends_the_relay_so_that_another_takes_over(
     broker.full.add("notes")
     await stage.put("a")
     with monkeypatch.context() as patched:
-        patched.setattr(f"infrastructure.relay.{where}", None)
+        patched.setattr(f"outbox_kernel.infrastructure.relay.{where}", None)
         with pytest.raises((AttributeError, TypeError), match="NoneType"):
             await relay(stage, broker.outlet(BANK, TOPOLOGY), at=None, grace_seconds=0.0).run()
     broker.down = None

@@ -6,9 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.replaying import Replayed, replay
-from kernel import current_delivery
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.replaying import Replayed, replay
+from outbox_kernel.kernel import current_delivery
 from tests.relaying import Recorder, Stage, handler
 from tests.streams import WALLET, Stream, handle, of, store
 

@@ -13,9 +13,10 @@ from sqlalchemy import event, insert, text
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only
 
-from infrastructure.outbox.receipts import AlreadyHandled, RunOver, SecondCommit, current_run
-from infrastructure.relay import OutboxRelay
-from infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver, SecondCommit
+from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from tests.domain import Wallet, journal
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 from tests.waiting import until

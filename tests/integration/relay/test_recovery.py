@@ -9,15 +9,15 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from infrastructure import connections
-from infrastructure.errors import DatabaseUnreachable
-from infrastructure.outbox.receipts import current_run
-from infrastructure.relay import line as line_module
-from infrastructure.relay import serving as serving_module
-from infrastructure.relay.in_hand import InHand
-from infrastructure.relay.line import Line
-from infrastructure.relay.store import Store
-from kernel import RetrySchedule
+from outbox_kernel.infrastructure import connections
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.relay import line as line_module
+from outbox_kernel.infrastructure.relay import serving as serving_module
+from outbox_kernel.infrastructure.relay.in_hand import InHand
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.consumer.storing import Storage
 from tests.relaying import Recorder, Stage
 from tests.streams import Stream, handle, of
 

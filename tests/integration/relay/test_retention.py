@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from infrastructure.relay import retention
-from infrastructure.relay.line import Line
-from infrastructure.relay.retention import Retention
-from infrastructure.relay.store import Store
+from outbox_kernel.infrastructure.relay import retention
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.retention import Retention
+from outbox_kernel.infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import serving
 from tests.waiting import until

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay import claiming
-from kernel import EXPONENTIAL, TIERED, RetrySchedule
-from kernel.errors import Reject, RetryAfter
+from outbox_kernel.infrastructure.relay import claiming
+from outbox_kernel.kernel import EXPONENTIAL, TIERED, RetrySchedule
+from outbox_kernel.kernel.errors import Reject, RetryAfter
 from tests.relaying import Recorder, Stage, handler
 
 QUICK = RetrySchedule((10,), dead_at=2, jitter_share=0)

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay import crew
-from infrastructure.relay.roster import HandlerNotBuilt
-from kernel import RetrySchedule, event_context
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.kernel import RetrySchedule, event_context
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until

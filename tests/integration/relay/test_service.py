@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.relay import crew
-from kernel import RetrySchedule
+from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (

@@ -12,13 +12,13 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from infrastructure.errors import BadSetting, DatabaseUnreachable
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.claims import CLAIM_EVENTS
-from infrastructure.relay import crew
-from infrastructure.relay.line import Line
-from infrastructure.relay.serving import CancelledByOthers
-from infrastructure.relay.store import Store
+from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.claims import CLAIM_EVENTS
+from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
     LONG,

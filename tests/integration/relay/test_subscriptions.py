@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.errors import DatabaseUnreachable
-from infrastructure.operations import Desk
-from infrastructure.operations.subscriptions import retire
-from infrastructure.relay import renaming
-from infrastructure.relay.store import Store
-from kernel.catalogue import isolated_definitions
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.operations import Desk
+from outbox_kernel.infrastructure.operations.subscriptions import retire
+from outbox_kernel.infrastructure.relay import renaming
+from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.domain import Announced, Noted
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 
@@ -200,7 +200,7 @@ async def test_an_unknown_type_waits_for_a_relay_that_knows_it(stage: Stage, ver
     assert (await stage.event("a"))["status"] == "open"
     assert (await stage.delivery("b", "h"))["status"] == "waiting"
     with isolated_definitions():
-        from kernel import DomainEvent, event, upcasts
+        from outbox_kernel.kernel import DomainEvent, event, upcasts
 
         if version == 1:
 

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.consumer.storing import Storage
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
-from infrastructure.operations.selection import Selection
-from infrastructure.operations.stories import show
-from kernel import Reject
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from outbox_kernel.infrastructure.operations.selection import Selection
+from outbox_kernel.infrastructure.operations.stories import show
+from outbox_kernel.kernel import Reject
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 from tests.streams import Stream, handle, of, store
 from tests.waiting import until

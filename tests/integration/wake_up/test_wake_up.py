@@ -17,14 +17,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.pool import NullPool
 
 from contexts.profiles.events import ProfileCreated
-from infrastructure.connections import connect
-from infrastructure.database import create_engine, session_factory
-from infrastructure.outbox import wake_up
-from infrastructure.outbox.migrator import migrate
-from infrastructure.outbox.wake_up import wake_relays
-from infrastructure.relay.line import Line
-from infrastructure.relay.listening import Listener
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.connections import connect
+from outbox_kernel.infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.outbox import wake_up
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.commands import ROOT, environment_with
 from tests.pooler import pooler_before
@@ -206,7 +206,7 @@ import asyncio, sys
 from uuid import uuid4
 from sqlalchemy.pool import NullPool
 from contexts.profiles.events import ProfileCreated
-from infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.database import create_engine, session_factory
 
 async def program():
     engine = create_engine(sys.argv[1], **{options})
@@ -442,7 +442,7 @@ async def test_a_listener_at_a_database_in_which_nobody_commits_says_that_it_is_
 async def says_that_it_is_deaf(
     listens_at: AsyncEngine, says_at: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.5)
     said: asyncio.Queue[str] = asyncio.Queue()
 
     class Notes(logging.Handler):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contexts.accounts.domain import Account, EmailAddress, EmailTaken
-from kernel.testing import InMemoryRepository, InMemoryUnitOfWork
+from outbox_kernel.testing import InMemoryRepository, InMemoryUnitOfWork
 
 
 class InMemoryAccounts(InMemoryRepository[Account]):

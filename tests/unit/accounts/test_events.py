@@ -10,8 +10,9 @@ from uuid import UUID
 import pytest
 
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
-from kernel import DomainEvent, deserialize_event, masked_payload, serialize_event
-from kernel.published import published_body
+from outbox_kernel import DomainEvent, deserialize_event, serialize_event
+from outbox_kernel.kernel import masked_payload
+from outbox_kernel.kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden"
 

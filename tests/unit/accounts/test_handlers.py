@@ -9,7 +9,7 @@ import pytest
 
 from contexts.accounts.events import AccountCreated, AccountRole
 from contexts.accounts.handlers import LogAccountCreated
-from kernel import get_handlers_for
+from outbox_kernel import get_handlers_for
 
 
 def test_it_is_registered_under_a_stable_name() -> None:

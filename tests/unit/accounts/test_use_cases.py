@@ -9,7 +9,7 @@ import pytest
 from contexts.accounts.domain import Account, AccountNotFound, EmailAddress, EmailTaken, InvalidEmail
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
-from kernel.testing import InMemoryStore, assert_recorded
+from outbox_kernel.testing import InMemoryStore, assert_recorded
 from tests.unit.accounts.in_memory import InMemoryAccountsUnitOfWork
 
 

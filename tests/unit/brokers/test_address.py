@@ -11,8 +11,8 @@ import pytest
 from aiormq.connection import Connection
 from yarl import URL
 
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.errors import BadSetting
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"

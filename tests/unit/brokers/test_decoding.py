@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pamqp import decode, encode
 
-from infrastructure.brokers.rabbitmq.decoding import NESTING_MAX, read_whatever_comes
+from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import NESTING_MAX, read_whatever_comes
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 

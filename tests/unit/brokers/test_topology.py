@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-from infrastructure.brokers import Publisher, Queue, Topology, TopologyInvalid, discovery
-from infrastructure.brokers import rabbitmq as rabbit
-from infrastructure.brokers.carrying import publishers_of
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.topology import routes
-from infrastructure.errors import BadContext, MissingExtra
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers import Publisher, Queue, Topology, discovery
+from outbox_kernel.infrastructure.brokers import rabbitmq as rabbit
+from outbox_kernel.infrastructure.brokers.carrying import publishers_of
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.topology import routes
+from outbox_kernel.infrastructure.errors import BadContext, MissingExtra, TopologyInvalid
+from outbox_kernel.infrastructure.settings import Settings
 
 ORDERS = Publisher("shop", ("order.*", "Stock*"))
 

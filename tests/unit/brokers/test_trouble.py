@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aio_pika.exceptions import AMQPConnectionError, ChannelInvalidStateError
 
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.trouble import sentence
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import sentence
 
 ADDRESS = Address.parse("amqp://guest:s3cret@broker.example/")
 # What asyncio says of a name with two addresses, at neither of which anybody listens.

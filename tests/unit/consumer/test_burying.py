@@ -11,11 +11,11 @@ import pytest
 from aio_pika import Message
 from aio_pika.exceptions import DeliveryError
 
-from infrastructure.brokers import Topology
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.consumer.burying import BYTES_PER_SECOND_MIN, CONFIRM_SECONDS_MAX, Burying
-from infrastructure.consumer.troubles import Trouble
+from outbox_kernel.infrastructure.brokers import Topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.consumer.burying import BYTES_PER_SECOND_MIN, CONFIRM_SECONDS_MAX, Burying
+from outbox_kernel.infrastructure.consumer.troubles import Trouble
 
 SECONDS = 120
 LARGE = b"x" * (SECONDS * BYTES_PER_SECOND_MIN)
@@ -81,8 +81,8 @@ class Arrived:
 
 async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trouble:
     """Bury one message, and return what is wrong when it is over or has failed."""
-    monkeypatch.setattr("infrastructure.consumer.burying.time.monotonic", lambda: road.now)
-    monkeypatch.setattr("infrastructure.consumer.burying.LOOK_SECONDS", 0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.time.monotonic", lambda: road.now)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0)
     over, failed = asyncio.Event(), asyncio.Event()
     trouble = Trouble("q", lambda: None)
 
@@ -90,7 +90,7 @@ async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trou
         failed.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("infrastructure.consumer.burying.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
     link = cast("Link", road)
     burying = Burying("q", Topology(), link, trouble, asyncio.Event(), road.bury, road.bury, over.set)
     burying.take([(cast("Any", Arrived(body)), "its body is no JSON")])
@@ -143,9 +143,9 @@ async def test_a_letter_that_is_not_taken_goes_behind_the_others_and_the_way_is_
             failed.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr("infrastructure.consumer.burying.declare", declare)
-    monkeypatch.setattr("infrastructure.consumer.burying.pause", pause)
-    monkeypatch.setattr("infrastructure.consumer.burying.LOOK_SECONDS", 0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.declare", declare)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0)
     link, trouble, topology = cast("Link", road), Trouble("q", lambda: None), Topology()
     burying = Burying("q", topology, link, trouble, asyncio.Event(), road.bury, road.bury, lambda: None)
     burying.take([(cast("Any", Arrived(body)), "no JSON") for body in (b"first", b"second", b"third")])

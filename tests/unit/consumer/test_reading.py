@@ -10,11 +10,11 @@ from uuid import UUID
 import attrs
 import pytest
 
-from infrastructure.brokers.messages import message_of
-from infrastructure.consumer import Received, Unstorable, read
-from kernel import DomainEvent, event
-from kernel.catalogue import event_type_of, isolated_definitions
-from kernel.context import Header
+from outbox_kernel.infrastructure.brokers.messages import message_of
+from outbox_kernel.infrastructure.consumer import Received, Unstorable, read
+from outbox_kernel.kernel import DomainEvent, event
+from outbox_kernel.kernel.catalogue import event_type_of, isolated_definitions
+from outbox_kernel.kernel.context import Header
 
 EVENT = "01890000-0000-7000-8000-000000000001"
 EVENT_ID = UUID(EVENT)

@@ -21,7 +21,7 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from kernel.testing import InMemoryStore
+from outbox_kernel.testing import InMemoryStore
 from tests.unit.families.in_memory import InMemoryFamiliesUnitOfWork
 
 BO = "bo@example.org"

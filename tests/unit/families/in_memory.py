@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contexts.families.domain import Family, FamilyMemberInvitation, InvitedMeanwhile
 from contexts.families.events import Email, FamilyId, InvitationToken
-from kernel.testing import InMemoryRepository, InMemoryUnitOfWork
+from outbox_kernel.testing import InMemoryRepository, InMemoryUnitOfWork
 
 
 class InMemoryInvitations(InMemoryRepository[FamilyMemberInvitation]):

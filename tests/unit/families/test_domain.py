@@ -36,7 +36,7 @@ from contexts.families.events import (
     RoleName,
     UserId,
 )
-from kernel.testing import ANY, given, when
+from outbox_kernel.testing import ANY, given, when
 
 NAME = FamilyName("The Lovelaces")
 ADA, BO, CAROL = Email("ada@example.org"), Email("bo@example.org"), Email("carol@example.org")

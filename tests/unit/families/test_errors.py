@@ -8,7 +8,7 @@ import pytest
 
 from contexts.families import domain
 from contexts.families.events import FamiliesError, InvalidValue
-from kernel import Conflict, DomainError, Forbidden, NotFound
+from outbox_kernel import Conflict, DomainError, Forbidden, NotFound
 
 MEANING: dict[type[DomainError], set[str]] = {
     NotFound: {"family_not_found", "invitation_not_found", "token_unknown"},

@@ -29,9 +29,10 @@ from contexts.families.events import (
     RoleName,
     UserId,
 )
-from kernel import DomainEvent, deserialize_event, masked_payload, serialize_event
-from kernel.catalogue import event_type_of, event_types
-from kernel.published import published_body
+from outbox_kernel import DomainEvent, deserialize_event, serialize_event
+from outbox_kernel.kernel import masked_payload
+from outbox_kernel.kernel.catalogue import event_type_of, event_types
+from outbox_kernel.kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -50,8 +50,8 @@ from contexts.families.use_cases import (
     CreateFamilyHandler,
     InvitationSent,
 )
-from kernel import ConcurrencyError
-from kernel.testing import ANY, FrozenClock, assert_recorded, using_clock
+from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.testing import ANY, FrozenClock, assert_recorded, using_clock
 from tests.unit.families.home import BO, Home
 from tests.unit.families.in_memory import InMemoryFamiliesUnitOfWork
 

@@ -10,9 +10,9 @@ from fastapi import FastAPI
 from lagom import Container
 
 from contexts.accounts.use_cases import AccountsUnitOfWork
-from infrastructure.http import BearerTokens, HttpSettings, create_app
-from infrastructure.settings import Settings
-from kernel.testing import InMemoryStore
+from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel.testing import InMemoryStore
 from tests.asking import KEY, asking
 from tests.unit.accounts.in_memory import InMemoryAccountsUnitOfWork
 

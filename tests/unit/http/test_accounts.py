@@ -8,7 +8,7 @@ import httpx
 
 from contexts.accounts.domain import Account, EmailAddress
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
-from kernel.testing import InMemoryStore, assert_recorded
+from outbox_kernel.kernel.testing import InMemoryStore, assert_recorded
 from tests.asking import bearer, problem
 
 

@@ -13,11 +13,11 @@ from fastapi import FastAPI
 from graphql import get_introspection_query
 from lagom import Container
 
-from infrastructure.errors import BadContext
-from infrastructure.http import BearerTokens, create_app
-from infrastructure.http.discovery import apis_of
-from infrastructure.http.example import curl_line
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.errors import BadContext
+from outbox_kernel.infrastructure.http import BearerTokens, create_app
+from outbox_kernel.infrastructure.http.discovery import apis_of
+from outbox_kernel.infrastructure.http.example import curl_line
+from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, USER, asking, problem
 
 Write = Callable[[str], str]
@@ -135,9 +135,9 @@ from uuid import UUID
 import strawberry
 from strawberry.types import Info
 
-from infrastructure.http.graphql import GraphQLContext, provided
-from infrastructure.http import Principal
-from kernel import Conflict
+from outbox_kernel.infrastructure.http.graphql import GraphQLContext, provided
+from outbox_kernel.infrastructure.http import Principal
+from outbox_kernel.kernel import Conflict
 
 
 class Taken(Conflict):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from infrastructure import dev
-from infrastructure.dev import DevFolder, FolderRefused, default_folder
+from outbox_kernel.infrastructure import dev
+from outbox_kernel.infrastructure.dev import DevFolder, FolderRefused, default_folder
 
 
 def test_two_applications_of_one_name_have_two_folders() -> None:

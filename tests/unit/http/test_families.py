@@ -13,10 +13,10 @@ from lagom import Container
 from contexts.families.domain import FamilyMemberInvitation, InvitationStatus
 from contexts.families.events import FamilyMemberInvited, InvitationId
 from contexts.families.use_cases import FamiliesUnitOfWork
-from infrastructure.http import BearerTokens, create_app
-from infrastructure.http.problems import KIND_PREFIX
-from infrastructure.settings import Settings
-from kernel.testing import InMemoryStore
+from outbox_kernel.infrastructure.http import BearerTokens, create_app
+from outbox_kernel.infrastructure.http.problems import KIND_PREFIX
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel.testing import InMemoryStore
 from tests.asking import KEY, asking, bearer
 from tests.unit.families.in_memory import InMemoryFamiliesUnitOfWork
 

@@ -15,9 +15,16 @@ import pytest
 from fastapi import APIRouter, FastAPI, Response
 from lagom import Container
 
-from infrastructure.http import BearerTokens, CurrentPrincipal, HttpSettings, Principal, Provided, create_app
-from infrastructure.http.bodies import UNSTORABLE, again
-from kernel.context import current_headers
+from outbox_kernel.infrastructure.http import (
+    BearerTokens,
+    CurrentPrincipal,
+    HttpSettings,
+    Principal,
+    Provided,
+    create_app,
+)
+from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, again
+from outbox_kernel.kernel.context import current_headers
 from tests.asking import KEY, USER, asking, bearer, problem
 
 JSON = {"content-type": "application/json"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infrastructure.errors import BadSetting
-from infrastructure.http import HttpSettings
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.http import HttpSettings
 
 
 def test_a_bare_environment_has_the_defaults() -> None:

@@ -16,10 +16,15 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from infrastructure.errors import BadSetting
-from infrastructure.http import BearerTokens, Principal, Unauthenticated
-from infrastructure.http.tokens import LEEWAY_SECONDS, SUBJECT_CHARACTERS_MAX, TOKEN_CHARACTERS_MAX, sign
-from kernel.clock import now
+from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.http import BearerTokens, Principal, Unauthenticated
+from outbox_kernel.infrastructure.http.tokens import (
+    LEEWAY_SECONDS,
+    SUBJECT_CHARACTERS_MAX,
+    TOKEN_CHARACTERS_MAX,
+    sign,
+)
+from outbox_kernel.kernel.clock import now
 
 KEY = "a secret of the tests, long enough to be one"
 OTHER_KEY = KEY[::-1]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernel.catalogue import definitions
-from kernel.testing import isolated_definitions
+from outbox_kernel.kernel.catalogue import definitions
+from outbox_kernel.kernel.testing import isolated_definitions
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from kernel import DomainEvent, deserialize_event, event, serialize_event
-from kernel.catalogue import event_type_of
+from outbox_kernel.kernel import DomainEvent, deserialize_event, event, serialize_event
+from outbox_kernel.kernel.catalogue import event_type_of
 
 Layout = Literal["snake", "camel"]
 

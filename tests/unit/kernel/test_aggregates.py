@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateHasNoId,
     AggregateRoot,
     AlreadyRecorded,
@@ -23,8 +23,8 @@ from kernel import (
     aggregate,
     event,
 )
-from kernel.catalogue import aggregate_type_of
-from kernel.clock import now
+from outbox_kernel.kernel.catalogue import aggregate_type_of
+from outbox_kernel.kernel.clock import now
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateRoot,
     AlreadyRecorded,
     DefinitionError,
@@ -16,7 +16,7 @@ from kernel import (
     aggregate,
     event,
 )
-from kernel.bus import in_order
+from outbox_kernel.kernel.bus import in_order
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     Delivery,
     InvalidContext,
     NothingDelivered,
@@ -16,8 +16,8 @@ from kernel import (
     current_headers,
     event_context,
 )
-from kernel.context import HEADER_CHARACTERS_MAX, Header, handling
-from kernel.envelope import Envelope
+from outbox_kernel.kernel.context import HEADER_CHARACTERS_MAX, Header, handling
+from outbox_kernel.kernel.envelope import Envelope
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

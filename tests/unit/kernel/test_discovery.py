@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     DefinitionError,
     DiscoveryError,
     DomainEvent,
@@ -16,11 +16,11 @@ from kernel import (
     event,
     upcasts,
 )
-from kernel.catalogue import newest_event_type
+from outbox_kernel.kernel.catalogue import newest_event_type
 
 HANDLER = """
-from kernel import handles
-from kernel.catalogue import newest_event_type
+from outbox_kernel.kernel import handles
+from outbox_kernel.kernel.catalogue import newest_event_type
 
 @handles(newest_event_type("discovery.opened").cls)
 class {name}:
@@ -99,7 +99,7 @@ def test_all_that_fails_is_reported_by_module(write: Write) -> None:
 
 DEFINITIONS = """
 from uuid import UUID
-from kernel import AggregateRoot, DomainEvent, aggregate, event, handles, upcasts
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, handles, upcasts
 
 @event("discovery.sold", version=2)
 class Sold(DomainEvent):

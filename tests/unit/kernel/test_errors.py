@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from infrastructure import errors as infrastructure_errors
-from kernel import errors as kernel_errors
-from kernel.errors import KernelError
+from outbox_kernel.infrastructure import errors as infrastructure_errors
+from outbox_kernel.kernel import errors as kernel_errors
+from outbox_kernel.kernel.errors import KernelError
 
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "AggregateIdTaken": (("a sentence",), {"aggregate_type": "wallet", "aggregate_id": UUID(int=1)}),

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateRoot,
     AlreadyRecorded,
     DefinitionError,

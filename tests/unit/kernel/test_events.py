@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     DefinitionError,
     DomainEvent,
     DuplicateName,
@@ -17,9 +17,9 @@ from kernel import (
     UnserializableEvent,
     event,
 )
-from kernel.catalogue import event_type_of, event_types, newest_event_type
-from kernel.clock import SystemClock, uuid7_of
-from kernel.testing import ANY, FrozenClock, isolated_definitions, using_clock
+from outbox_kernel.kernel.catalogue import event_type_of, event_types, newest_event_type
+from outbox_kernel.kernel.clock import SystemClock, uuid7_of
+from outbox_kernel.kernel.testing import ANY, FrozenClock, isolated_definitions, using_clock
 
 
 def test_the_default_name_is_the_class_name_and_the_first_version() -> None:
@@ -224,8 +224,8 @@ def test_definitions_made_in_isolation_are_forgotten() -> None:
 
 def test_ids_ascend_in_every_thread_and_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # A clock that stands still leaves only the counter to tell ids apart.
-    monkeypatch.setattr("kernel.clock.time.time_ns", lambda: 1_700_000_000_000_000_000)
-    monkeypatch.setattr("kernel.clock.max", _slow_max, raising=False)
+    monkeypatch.setattr("outbox_kernel.kernel.clock.time.time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr("outbox_kernel.kernel.clock.max", _slow_max, raising=False)
     clock, made = SystemClock(), [list[UUID]() for _ in range(4)]
 
     def make(into: list[UUID]) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kernel import DomainEvent, deserialize_event, event, sensitive, serialize_event
+from outbox_kernel.kernel import DomainEvent, deserialize_event, event, sensitive, serialize_event
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, TypeVar
 
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     EXPONENTIAL,
     DefinitionError,
     DomainEvent,
@@ -15,7 +15,7 @@ from kernel import (
     get_handlers_for,
     handles,
 )
-from kernel.handlers import registered_handlers
+from outbox_kernel.kernel.handlers import registered_handlers
 
 
 @event("handlers.opened")

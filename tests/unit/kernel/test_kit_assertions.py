@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import AggregateRoot, DomainEvent, EventBus, aggregate, applies, event, sensitive
-from kernel.testing import (
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, applies, event, sensitive
+from outbox_kernel.kernel.testing import (
     ANY,
     FrozenClock,
     InMemoryStore,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kernel.clock import new_id, now
-from kernel.testing import FrozenClock, using_clock
+from outbox_kernel.kernel.clock import new_id, now
+from outbox_kernel.kernel.testing import FrozenClock, using_clock
 
 
 def test_it_stands_still_until_it_is_told_to_move() -> None:

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateRoot,
     Delivery,
     DomainEvent,
@@ -15,7 +15,7 @@ from kernel import (
     current_delivery,
     event,
 )
-from kernel.testing import InMemoryUnitOfWork, run_handler
+from outbox_kernel.kernel.testing import InMemoryUnitOfWork, run_handler
 
 
 @event("handled.opened")

@@ -15,7 +15,7 @@ AS_A_PLUGIN = (
     "-p",
     "no:outbox_kernel",
     "-p",
-    "kernel.pytest_plugin",
+    "outbox_kernel.pytest_plugin",
     "-p",
     "no:cacheprovider",
 )
@@ -24,10 +24,10 @@ PROJECT = """
     import asyncio
     from uuid import UUID
     import pytest
-    from kernel import AggregateRoot, DomainEvent, UnknownEventType, aggregate, event
-    from kernel.catalogue import newest_event_type
-    from kernel.clock import now
-    from kernel.testing import assert_recorded
+    from outbox_kernel.kernel import AggregateRoot, DomainEvent, UnknownEventType, aggregate, event
+    from outbox_kernel.kernel.catalogue import newest_event_type
+    from outbox_kernel.kernel.clock import now
+    from outbox_kernel.kernel.testing import assert_recorded
 
     def define():
         @event("plugin.opened")
@@ -79,7 +79,7 @@ def test_loading_the_plugin_does_not_import_the_kit() -> None:
     # A stand-in for pytest, which takes longer to import than all of the kernel.
     script = (
         "import sys, types; sys.modules['pytest'] = types.SimpleNamespace(fixture=lambda function: function)\n"
-        "import kernel.pytest_plugin; print('kernel.testing' in sys.modules)"
+        "import outbox_kernel.pytest_plugin; print('outbox_kernel.kernel.testing' in sys.modules)"
     )
     root = Path(__file__).parents[3]
     shown = subprocess.run(

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateHasNoId,
     AggregateIdTaken,
     AggregateRoot,
@@ -22,8 +22,13 @@ from kernel import (
     aggregate,
     event,
 )
-from kernel.testing import InMemoryRepository, InMemoryStore, InMemoryUnitOfWork, assert_recorded
-from kernel.testing.copying import copied, same_state
+from outbox_kernel.kernel.testing import (
+    InMemoryRepository,
+    InMemoryStore,
+    InMemoryUnitOfWork,
+    assert_recorded,
+)
+from outbox_kernel.kernel.testing.copying import copied, same_state
 
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 - one without types is what is tested
 

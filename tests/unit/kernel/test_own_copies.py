@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     AggregateRoot,
     DomainEvent,
     UnserializableEvent,
@@ -18,7 +18,7 @@ from kernel import (
     sensitive,
     serialize_event,
 )
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.wire.types import fields_of
 from tests.unit.kernel.probes import Layout, probe, restored, sent
 
 

@@ -8,11 +8,18 @@ from uuid import UUID
 
 import pytest
 
-from kernel import DefinitionError, DomainEvent, InvalidContext, event, event_context, serialize_event
-from kernel.catalogue import Payload, event_type_of
-from kernel.context import Header
-from kernel.events import RESERVED_FIELDS
-from kernel.published import published_body
+from outbox_kernel.kernel import (
+    DefinitionError,
+    DomainEvent,
+    InvalidContext,
+    event,
+    event_context,
+    serialize_event,
+)
+from outbox_kernel.kernel.catalogue import Payload, event_type_of
+from outbox_kernel.kernel.context import Header
+from outbox_kernel.kernel.events import RESERVED_FIELDS
+from outbox_kernel.kernel.published import published_body
 
 ORDER = UUID("01890000-0000-7000-8000-0000000000aa")
 EVENT = UUID("01890000-0000-7000-8000-000000000001")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernel import EXPONENTIAL, TIERED, RetrySchedule
+from outbox_kernel.kernel import EXPONENTIAL, TIERED, RetrySchedule
 
 
 def delays(schedule: RetrySchedule, failures: int) -> list[float | None]:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     DefinitionError,
     DomainEvent,
     MalformedPayload,
@@ -21,7 +21,7 @@ from kernel import (
     serialize_event,
     upcasts,
 )
-from kernel.wire.types import fields_of
+from outbox_kernel.kernel.wire.types import fields_of
 from tests.unit.kernel.probes import Layout, probe
 
 layouts = pytest.mark.parametrize("layout", ["snake", "camel"])

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     DomainEvent,
     MalformedPayload,
     UnserializableEvent,
@@ -18,9 +18,9 @@ from kernel import (
     event,
     serialize_event,
 )
-from kernel.serialization import PAYLOAD_BYTES_MAX
-from kernel.testing.copying import same_state
-from kernel.wire.converter import converter_for
+from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
+from outbox_kernel.kernel.testing.copying import same_state
+from outbox_kernel.kernel.wire.converter import converter_for
 from tests.unit.kernel.probes import Layout, probe, received, restored, sent
 
 UserId = NewType("UserId", UUID)
@@ -421,7 +421,7 @@ def test_threads_that_meet_a_new_class_at_once_all_write_it() -> None:
 
 
 def test_a_hook_that_could_not_be_built_is_built_when_it_is_asked_for_again() -> None:
-    from kernel.wire.converter import _once_per_class
+    from outbox_kernel.kernel.wire.converter import _once_per_class
 
     answers: list[Any] = [ZeroDivisionError(), len]
 

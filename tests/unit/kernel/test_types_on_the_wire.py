@@ -16,7 +16,14 @@ from uuid import UUID
 import attrs
 import pytest
 
-from kernel import AggregateRoot, DefinitionError, DomainEvent, UnserializableEvent, event, serialize_event
+from outbox_kernel.kernel import (
+    AggregateRoot,
+    DefinitionError,
+    DomainEvent,
+    UnserializableEvent,
+    event,
+    serialize_event,
+)
 from tests.unit.kernel.probes import probe, restored, sent
 
 T = TypeVar("T")
@@ -314,7 +321,7 @@ def test_a_nested_annotation_that_cannot_be_resolved_is_refused() -> None:
 
 
 def test_a_value_object_is_an_attrs_class_of_one_field() -> None:
-    from kernel.wire.types import is_value_object
+    from outbox_kernel.kernel.wire.types import is_value_object
 
     assert is_value_object(Email)
     assert is_value_object(Nested)

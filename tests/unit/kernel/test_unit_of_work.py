@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernel import ConcurrencyError, KernelError, retry_on_conflict
+from outbox_kernel.kernel import ConcurrencyError, KernelError, retry_on_conflict
 
 
 class Flaky:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kernel import (
+from outbox_kernel.kernel import (
     DefinitionError,
     DomainEvent,
     DuplicateName,
@@ -19,7 +19,7 @@ from kernel import (
     serialize_event,
     upcasts,
 )
-from kernel.testing import ANY
+from outbox_kernel.kernel.testing import ANY
 
 HEAD = {"event_id": "01890000-0000-7000-8000-000000000001", "occurred_at": "2026-01-02T03:04:05+00:00"}
 

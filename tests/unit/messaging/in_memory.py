@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contexts.messaging.domain import GroupMessage, ScheduledMessage, Template
-from kernel.testing import InMemoryRepository, InMemoryUnitOfWork
+from outbox_kernel.testing import InMemoryRepository, InMemoryUnitOfWork
 
 
 class InMemoryMessagingUnitOfWork(InMemoryUnitOfWork):

@@ -13,9 +13,9 @@ import pytest
 from contexts.messaging import events as published
 from contexts.messaging.domain import GroupMessage, ScheduledMessage
 from contexts.messaging.events import GroupMessageStatus, ScheduledMessageStatus, SendType
-from kernel import DomainEvent, deserialize_event, serialize_event
-from kernel.catalogue import aggregate_type_of, event_type_of, event_types
-from kernel.published import published_body
+from outbox_kernel import DomainEvent, deserialize_event, serialize_event
+from outbox_kernel.kernel.catalogue import aggregate_type_of, event_type_of, event_types
+from outbox_kernel.kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -19,9 +19,9 @@ from contexts.messaging.domain.group_message import CONTACT_GROUPS_MAX, RECIPIEN
 from contexts.messaging.domain.schedule import YEARS_AHEAD_MAX, YEARS_BACK_MAX
 from contexts.messaging.domain.template import BODY_CHARACTERS_MAX
 from contexts.messaging.events import GroupMessageCreated, GroupMessageStatus
-from kernel import Conflict
-from kernel.catalogue import event_type_of
-from kernel.testing import FrozenClock
+from outbox_kernel import Conflict
+from outbox_kernel.kernel.catalogue import event_type_of
+from outbox_kernel.testing import FrozenClock
 
 DRAFT, QUEUED, PROCESSING, SENT, FAILED, CANCELLED = GroupMessageStatus
 ACCOUNT, CHANNEL, TEMPLATE, GROUP = uuid4(), uuid4(), uuid4(), uuid4()

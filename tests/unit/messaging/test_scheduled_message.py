@@ -19,8 +19,8 @@ from contexts.messaging.events import (
     ScheduledMessageUpdated,
     SendType,
 )
-from kernel import Conflict
-from kernel.testing import ANY, FrozenClock, using_clock
+from outbox_kernel import Conflict
+from outbox_kernel.testing import ANY, FrozenClock, using_clock
 
 PENDING, PAUSED, CANCELLED = ScheduledMessageStatus
 ACCOUNT, CHANNEL, TEMPLATE = uuid4(), uuid4(), uuid4()

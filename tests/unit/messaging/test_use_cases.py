@@ -45,8 +45,8 @@ from contexts.messaging.use_cases import (
     UpdateScheduledMessage,
     UpdateScheduledMessageHandler,
 )
-from kernel import NotFound
-from kernel.testing import ANY, FrozenClock, assert_recorded, using_clock
+from outbox_kernel import NotFound
+from outbox_kernel.testing import ANY, FrozenClock, assert_recorded, using_clock
 from tests.unit.messaging.in_memory import InMemoryMessagingUnitOfWork
 
 ACCOUNT, SOMEBODY_ELSE, CHANNEL, GROUP = uuid4(), uuid4(), uuid4(), uuid4()

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from infrastructure.operations import AggregateKey
-from infrastructure.operations.abilities import why_not
-from infrastructure.operations.selection import Moment, type_pattern
-from infrastructure.operations.verdicts import seconds
+from outbox_kernel.infrastructure.operations import AggregateKey
+from outbox_kernel.infrastructure.operations.abilities import why_not
+from outbox_kernel.infrastructure.operations.selection import Moment, type_pattern
+from outbox_kernel.infrastructure.operations.verdicts import seconds
 
 ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 

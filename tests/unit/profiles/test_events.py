@@ -8,9 +8,9 @@ from pathlib import Path
 from uuid import UUID
 
 from contexts.profiles.events import ProfileCreated
-from kernel import deserialize_event, serialize_event
-from kernel.catalogue import event_types
-from kernel.published import published_body
+from outbox_kernel import deserialize_event, serialize_event
+from outbox_kernel.kernel.catalogue import event_types
+from outbox_kernel.kernel.published import published_body
 
 GOLDEN = Path(__file__).parent / "golden" / "ProfileCreated.json"
 

@@ -9,8 +9,8 @@ from contexts.profiles.domain import Profile
 from contexts.profiles.events import ProfileCreated
 from contexts.profiles.handlers import CreateProfileOnAccountCreated
 from contexts.profiles.use_cases import CreateProfileHandler
-from kernel import get_handlers_for
-from kernel.testing import ANY, InMemoryRepository, InMemoryUnitOfWork, assert_recorded, run_handler
+from outbox_kernel import get_handlers_for
+from outbox_kernel.testing import ANY, InMemoryRepository, InMemoryUnitOfWork, assert_recorded, run_handler
 
 ACCOUNT_ID = uuid4()
 

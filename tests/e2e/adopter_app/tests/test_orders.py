@@ -3,7 +3,7 @@
 from contexts.orders.events import OrderPlaced
 from contexts.orders.use_cases import PlaceOrder
 
-from kernel.testing import FrozenClock, InMemoryUnitOfWork, assert_recorded
+from outbox_kernel.testing import FrozenClock, InMemoryUnitOfWork, assert_recorded
 
 
 async def test_placing_an_order_is_an_event(

@@ -19,9 +19,9 @@ from aio_pika.abc import AbstractChannel
 
 from contexts.messaging.events import GroupMessageQueued
 from contexts.messaging.handlers import LogGroupMessage
-from infrastructure.cli import main
-from kernel import catalogue
-from kernel.handlers import HandlerRegistration, registered_handlers
+from outbox_kernel.infrastructure.cli import main
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
 from tests import servers
 from tests.brokers import Broker
 from tests.integration.relay.rabbitmq.test_troubles import url_with

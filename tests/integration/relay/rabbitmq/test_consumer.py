@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.consumer.consumer import PREFETCH, Consumer
-from infrastructure.consumer.intake import BATCH_BYTES_MAX
-from infrastructure.consumer.letters import REASON_HEADER
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel import Reject
-from kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.consumer.consumer import PREFETCH, Consumer
+from outbox_kernel.infrastructure.consumer.intake import BATCH_BYTES_MAX
+from outbox_kernel.infrastructure.consumer.letters import REASON_HEADER
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel import Reject
+from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.post import MOMENT, Post
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until

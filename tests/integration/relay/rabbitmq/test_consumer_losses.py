@@ -14,19 +14,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from infrastructure.brokers import Queue
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
-from infrastructure.cli.consume import Consuming
-from infrastructure.consumer.reading import Received
-from infrastructure.consumer.storing import StillMoving, Storage
-from infrastructure.errors import DatabaseUnreachable
-from infrastructure.outbox.sql import in_schema
-from infrastructure.outbox.sql.consumed import PRESENT
-from infrastructure.relay import RelaySettings
-from infrastructure.relay.line import Line
-from infrastructure.settings import Settings
-from kernel import RetrySchedule
+from outbox_kernel.infrastructure.brokers import Queue
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
+from outbox_kernel.infrastructure.cli.consume import Consuming
+from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.consumer.storing import StillMoving, Storage
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.consumed import PRESENT
+from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import RetrySchedule
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies
 from tests.integration.relay.rabbitmq.test_troubles import url_with
 from tests.post import Post, topology
@@ -95,7 +95,7 @@ async def test_told_to_stop_by_a_broker_that_says_nothing_it_ends_and_tells(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R11, R12."""
-    monkeypatch.setattr("infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
     await post.declare()
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
@@ -109,7 +109,7 @@ async def test_a_queue_is_not_taken_for_empty_by_a_broker_that_says_nothing(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T3: `--once` does not end for want of an answer."""
-    monkeypatch.setattr("infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
     await post.declare()
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
@@ -182,8 +182,8 @@ class Away(Line):
 def away(monkeypatch: pytest.MonkeyPatch) -> type[Away]:
     monkeypatch.setattr(Away, "tries", 0)
     monkeypatch.setattr(Away, "is_away", True)
-    monkeypatch.setattr("infrastructure.consumer.consumer.Line", Away)
-    monkeypatch.setattr("infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.consumer.Line", Away)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
     return Away
 
 
@@ -222,7 +222,7 @@ async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12: so it is told, even where nothing has arrived since the last time."""
-    monkeypatch.setattr("infrastructure.consumer.taking.PEACE_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.taking.PEACE_SECONDS", 0.0)
     await post.declare()
     async with consuming(post, stage) as consumer:
         for _ in range(2):

@@ -17,17 +17,17 @@ import pytest
 from aio_pika.exceptions import DeliveryError
 from pamqp import encode
 
-from infrastructure.brokers import Queue
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
-from infrastructure.consumer.consumer import Consumer
-from infrastructure.consumer.letters import REASON_HEADER, letter_of
-from infrastructure.consumer.reading import Received, read
-from infrastructure.operations.desk import Desk
-from infrastructure.operations.health_of_work import examine_work
-from infrastructure.operations.overview import overview
-from infrastructure.relay import OutboxRelay, RelaySettings
-from kernel import RetrySchedule
+from outbox_kernel.infrastructure.brokers import Queue
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
+from outbox_kernel.infrastructure.consumer.consumer import Consumer
+from outbox_kernel.infrastructure.consumer.letters import REASON_HEADER, letter_of
+from outbox_kernel.infrastructure.consumer.reading import Received, read
+from outbox_kernel.infrastructure.operations.desk import Desk
+from outbox_kernel.infrastructure.operations.health_of_work import examine_work
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel import RetrySchedule
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies, stored
 from tests.integration.relay.rabbitmq.test_consumer_losses import is_so
 from tests.integration.relay.rabbitmq.test_troubles import url_with
@@ -43,8 +43,8 @@ TELLS = "goes to the dead letters"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again at once, and an alarm noticed."""
-    monkeypatch.setattr("infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
-    monkeypatch.setattr("infrastructure.consumer.burying.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0.05)
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(why)
         return letter_of(message, queue, why)
 
-    monkeypatch.setattr("infrastructure.consumer.burying.letter_of", noted)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.letter_of", noted)
     return found
 
 
@@ -322,8 +322,8 @@ async def test_what_nobody_thought_of_is_told_with_its_traceback_and_tried_again
     async def pause(failures: int, _: asyncio.Event) -> None:
         pauses.append(failures)
 
-    monkeypatch.setattr("infrastructure.consumer.intake.read", reading)
-    monkeypatch.setattr("infrastructure.consumer.taking.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.read", reading)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.taking.pause", pause)
     await post.declare()
     await post.note("a")
     async with consuming(post, stage) as consumer:
@@ -376,7 +376,7 @@ async def test_what_lasts_is_told_now_and_then(
     post: Post, stage: Stage, quick: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """O1: whoever looks at the end of the log finds it."""
-    monkeypatch.setattr("infrastructure.consumer.troubles.REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.REPEAT_SECONDS", 0.0)
     async with consuming(post, stage, queue="missing"):
         await until(lambda: is_so(caplog.text.count("there is no queue 'missing'") > 1))
 

@@ -13,13 +13,13 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from infrastructure.brokers.carrying import publishers_of
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import survey
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.relay import OutboxRelay
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers.carrying import publishers_of
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import survey
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.settings import Settings
 from tests import stranger
 from tests.brokers import Broker
 from tests.post import sweep_contexts

@@ -13,10 +13,10 @@ from aio_pika import DeliveryMode, Message
 from aio_pika.abc import AbstractIncomingMessage
 from pamqp import encode
 
-from infrastructure.brokers import Queue
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, BrokerUnreachable
-from infrastructure.consumer.dead_letters import (
+from outbox_kernel.infrastructure.brokers import Queue
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, BrokerUnreachable
+from outbox_kernel.infrastructure.consumer.dead_letters import (
     Choice,
     Letter,
     LookRefused,
@@ -25,7 +25,7 @@ from infrastructure.consumer.dead_letters import (
     listed,
     replayed,
 )
-from infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER
+from outbox_kernel.infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER
 from tests import stranger
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies, noting
 from tests.integration.relay.rabbitmq.test_consumer_losses import is_held_up, nothing_can_be_stored

@@ -13,12 +13,17 @@ from aio_pika import ExchangeType, connect
 from aio_pika import Message as AmqpMessage
 from aio_pika.exceptions import PublishError
 
-from infrastructure.brokers import PUBLISHED, Message, Outage, Queue
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import DECLARE_SECONDS_MAX, Finding, declare, survey
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
-from infrastructure.brokers.rabbitmq.trouble import (
+from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Queue
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import (
+    DECLARE_SECONDS_MAX,
+    Finding,
+    declare,
+    survey,
+)
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     BrokerForbids,
     BrokerRefusal,
     BrokerUnreachable,

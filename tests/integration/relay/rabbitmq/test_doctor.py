@@ -13,13 +13,13 @@ import pytest_asyncio
 from aio_pika import ExchangeType, Message, connect
 from aio_pika.abc import AbstractChannel
 
-from infrastructure.brokers.discovery import discover_topology
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.declaring import declare
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.operations.health_of_broker import examine_broker
-from infrastructure.operations.verdicts import Check
-from infrastructure.settings import Settings
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
+from outbox_kernel.infrastructure.operations.verdicts import Check
+from outbox_kernel.infrastructure.settings import Settings
 from tests.brokers import Broker
 from tests.integration.relay.rabbitmq.test_troubles import url_with
 from tests.post import Post, sweep_contexts
@@ -130,7 +130,7 @@ async def test_a_broker_that_does_not_answer_is_a_warning_in_time(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R12."""
-    monkeypatch.setattr("infrastructure.operations.health_of_broker.ANSWER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_broker.ANSWER_SECONDS_MAX", 0.2)
     post.proxy.answers.clear()
     found = (await examined(post.address.url))["broker"]
     post.proxy.answers.set()
@@ -160,7 +160,7 @@ async def test_where_no_broker_is_set_needed_or_installed_nothing_is_said(
     def without(name: str, *more: Any) -> object:
         return None if name == "aio_pika" else find_spec(name, *more)
 
-    monkeypatch.setattr("infrastructure.brokers.rabbitmq.find_spec", without)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.find_spec", without)
     assert await examined(rabbitmq_broker.url) == {}
 
 
@@ -168,7 +168,7 @@ async def test_doctor_needs_nothing_that_the_extra_brings() -> None:
     """O1: what is not installed cannot be imported."""
     program = (
         "import sys; sys.modules['aio_pika'] = sys.modules['aiormq'] = sys.modules['pamqp'] = None; "
-        "import infrastructure.operations.health"
+        "import outbox_kernel.infrastructure.operations.health"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     assert await process.wait() == 0

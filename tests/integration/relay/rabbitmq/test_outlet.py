@@ -12,10 +12,10 @@ import pytest
 from aio_pika import Message as AmqpMessage
 from aiormq.exceptions import ChannelAccessRefused
 
-from infrastructure.brokers import PUBLISHED, Message, Outage, Queue, Refused
-from infrastructure.brokers.rabbitmq import Address
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Queue, Refused
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 from tests.brokers import MESSAGE_BYTES_MAX
 from tests.post import Post, topology
 from tests.rights import somebody

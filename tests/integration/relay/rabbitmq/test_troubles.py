@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pytest
 
-from infrastructure.brokers import PUBLISHED, Message, Outage, Refused, Topology
-from infrastructure.brokers.rabbitmq import Address, rabbitmq
-from infrastructure.brokers.rabbitmq.link import Link
-from infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
-from infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Refused, Topology
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from outbox_kernel.infrastructure.errors import BadSetting
 from tests.brokers import Broker
 from tests.post import Post
 from tests.proxy import proxy_before

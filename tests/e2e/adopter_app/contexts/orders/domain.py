@@ -3,7 +3,7 @@
 from uuid import UUID, uuid4
 
 from contexts.orders.events import OrderPlaced
-from kernel import AggregateRoot, aggregate
+from outbox_kernel import AggregateRoot, aggregate
 
 
 @aggregate("order")

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from kernel import DomainEvent, event
+from outbox_kernel import DomainEvent, event
 
 
 @event("order.placed")

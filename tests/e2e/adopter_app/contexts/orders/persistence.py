@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import registry
 
 from contexts.orders.domain import Order
-from infrastructure.outbox import aggregate_columns, install_capture, map_aggregate
+from outbox_kernel import aggregate_columns, install_capture, map_aggregate
 
 orders = Table(
     "orders",

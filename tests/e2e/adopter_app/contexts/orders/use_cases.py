@@ -5,7 +5,7 @@ from uuid import UUID
 import attrs
 
 from contexts.orders.domain import Order
-from kernel import UnitOfWork
+from outbox_kernel import UnitOfWork
 
 
 @attrs.frozen
