@@ -26,19 +26,23 @@ class Envelope(NamedTuple):
     aggregate_version: int | None
     payload: str
     occurred_at: datetime
+    aggregate_key: str | None
+    not_before: datetime | None
 
 
 def seal(event: DomainEvent) -> Envelope:
     """Serialise an event into its envelope, or raise UnserializableEvent (C7)."""
     event_type = catalogue.event_type_of(type(event))
-    aggregate_type, aggregate_id, aggregate_version, _ = event.stamp
+    stamp = event.stamp
     return Envelope(
         event.event_id,
         event_type.name,
         event_type.version,
-        aggregate_type,
-        aggregate_id,
-        aggregate_version,
+        stamp.aggregate_type,
+        stamp.aggregate_id,
+        stamp.aggregate_version,
         serialize_event(event),
         event.occurred_at,
+        stamp.aggregate_key,
+        stamp.not_before,
     )

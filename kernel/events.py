@@ -54,6 +54,8 @@ class Stamp(NamedTuple):
     aggregate_id: UUID | None = None
     aggregate_version: int | None = None
     sequence: int = 0
+    aggregate_key: str | None = None
+    not_before: datetime | None = None
 
 
 _UNSTAMPED = Stamp()
@@ -131,11 +133,19 @@ def refuse_recorded(event: DomainEvent) -> None:
 
 
 def stamp_event(
-    event: DomainEvent, aggregate_type: str | None, aggregate_id: UUID | None, aggregate_version: int | None
+    event: DomainEvent,
+    aggregate_type: str | None,
+    aggregate_id: UUID | None,
+    aggregate_version: int | None,
+    *,
+    aggregate_key: str | None = None,
+    not_before: datetime | None = None,
 ) -> None:
     """Write on an event, once, where it stands."""
     refuse_recorded(event)
-    event.__dict__["_stamp"] = Stamp(aggregate_type, aggregate_id, aggregate_version, next(_sequence))
+    event.__dict__["_stamp"] = Stamp(
+        aggregate_type, aggregate_id, aggregate_version, next(_sequence), aggregate_key, not_before
+    )
 
 
 @overload

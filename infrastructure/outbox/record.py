@@ -50,6 +50,8 @@ class OutboxRecord:
     lease_epoch: Mapped[int | None]
     processed_at: Mapped[datetime | None]
     error_message: Mapped[str | None]
+    aggregate_key: Mapped[str | None]
+    not_before: Mapped[datetime | None]
 
     def __init__(  # noqa: PLR0913 - the columns of an event, each by its name
         self,
@@ -63,6 +65,8 @@ class OutboxRecord:
         aggregate_type: str | None = None,
         aggregate_id: UUID | None = None,
         aggregate_version: int | None = None,
+        aggregate_key: str | None = None,
+        not_before: datetime | None = None,
     ) -> None:
         self.event_id = event_id
         self.event_type = event_type
@@ -73,6 +77,8 @@ class OutboxRecord:
         self.aggregate_type = aggregate_type
         self.aggregate_id = aggregate_id
         self.aggregate_version = aggregate_version
+        self.aggregate_key = aggregate_key
+        self.not_before = not_before
 
     @hybrid_property
     def delivered(self) -> bool:

@@ -123,6 +123,8 @@ outbox_events = Table(
     Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
     moment("processed_at", "when its outcome was final"),
     Column("error_message", Text, comment="newest error, null once delivered"),
+    Column("aggregate_key", Text, comment="id of the aggregate as written, where that is no UUID"),
+    moment("not_before", "it is handled from then on, outside its aggregate's order"),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
     Index("outbox_events_open", "position", postgresql_where=text("status IN ('pending', 'leased')")),

@@ -27,6 +27,8 @@ class CommittedEvent(NamedTuple):
     aggregate_version: int | None
     payload: str
     occurred_at: datetime
+    aggregate_key: str | None
+    not_before: datetime | None
     headers: Mapping[str, Header]
     position: int
 
@@ -34,5 +36,12 @@ class CommittedEvent(NamedTuple):
     def event(self) -> DomainEvent:
         """The event, restored from the stored payload as a relay would restore it."""
         event = deserialize_event(self.event_type, self.payload, self.event_version)
-        stamp_event(event, self.aggregate_type, self.aggregate_id, self.aggregate_version)
+        stamp_event(
+            event,
+            self.aggregate_type,
+            self.aggregate_id,
+            self.aggregate_version,
+            aggregate_key=self.aggregate_key,
+            not_before=self.not_before,
+        )
         return event

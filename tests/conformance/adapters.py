@@ -26,6 +26,8 @@ COLUMNS = (
     "aggregate_version",
     "payload",
     "occurred_at",
+    "aggregate_key",
+    "not_before",
     "headers",
 )
 
@@ -42,6 +44,8 @@ class Record:
     aggregate_version: int | None
     payload: dict[str, Any]
     occurred_at: Any
+    aggregate_key: str | None
+    not_before: Any
     headers: dict[str, Any]
 
     @property

@@ -76,7 +76,12 @@ SIXTH = Step(
 SEVENTH = Step(
     "outbox", "outbox_0007", "What is said of two columns: of a delivery's position and of a relay's pauses."
 )
-ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH]
+EIGHTH = Step(
+    "outbox",
+    "outbox_0008",
+    "The id of an aggregate as it is written, where that is no UUID, and the moment before which an event waits.",
+)
+ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH]
 ALL_BACK = ALL[::-1]
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
