@@ -6,16 +6,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from outbox_kernel.infrastructure.container import scope
 from outbox_kernel.infrastructure.outbox.receipts import running
+from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
 from outbox_kernel.kernel.handlers import get_handlers_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lagom import Container
-
+    from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
@@ -28,8 +27,8 @@ class InProcessEventDispatcher:
     A handler that fails is logged and counted, and harms nobody else. Handlers of a queue are left out.
     """
 
-    def __init__(self, container: Container) -> None:
-        self._container = container
+    def __init__(self, container: AnyContainer) -> None:
+        self._open_scope = scopes_of(container)
         self.handled = 0
         self.failed = 0
 
@@ -57,11 +56,12 @@ class InProcessEventDispatcher:
     ) -> None:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
-        handler: Any = registration.handler
+        cls: Any = registration.handler
         try:
             with running(None), handling(delivery):
-                async with asyncio.timeout(registration.timeout_seconds), scope(self._container) as inner:
-                    await inner[handler].handle(event)
+                async with asyncio.timeout(registration.timeout_seconds), self._open_scope() as make:
+                    handler = await make(cls)
+                    await handler.handle(event)
         except BaseException:  # noqa: BLE001 - a handler may raise anything
             if given_up.is_set():
                 return  # whoever dispatches is cancelled, which is no failure of the handler's

@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
     from datetime import datetime
 
-    from lagom import Container
     from sqlalchemy.engine import URL
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.scopes import AnyContainer
 
 
 class OutboxRelay:
@@ -60,7 +60,7 @@ class OutboxRelay:
     def __init__(
         self,
         engine_or_url: AsyncEngine | URL | str,
-        container: Container,
+        container: AnyContainer,
         *,
         schema: str | None = None,
         handlers: Iterable[HandlerRegistration] | None = None,

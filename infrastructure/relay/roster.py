@@ -7,18 +7,17 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import attrs
+from lagom import Container
 from lagom.exceptions import UnresolvableType
 
-from outbox_kernel.infrastructure.container import scope
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
+from outbox_kernel.infrastructure.scopes import AnyContainer, scopes_of
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from outbox_kernel.kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-
-    from lagom import Container
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.kernel.events import DomainEvent
@@ -107,7 +106,7 @@ class CarriedPublisher:
 CarriedAny = Carried | CarriedPublisher
 
 
-def carry(registration: HandlerRegistration, container: Container, retries_max: int) -> Carried:
+def carry(registration: HandlerRegistration, container: AnyContainer, retries_max: int) -> Carried:
     """Make a handler ready to run."""
     return Carried(
         registration,
@@ -117,19 +116,26 @@ def carry(registration: HandlerRegistration, container: Container, retries_max: 
 
 
 def _caller(
-    registration: HandlerRegistration, container: Container
+    registration: HandlerRegistration, container: AnyContainer
 ) -> Callable[[DomainEvent], Awaitable[None]]:
     cls: Any = registration.handler
-    if not inspect.signature(cls).parameters:
-        # What needs nothing is made once, and pays for no scope.
+    if _needs_nothing(cls, container):
+        # It is made once, and pays for no scope.
         handle: Callable[[DomainEvent], Awaitable[None]] = cls().handle
         return handle
+    open_scope = scopes_of(container)
 
     async def call(event: DomainEvent) -> None:
-        async with scope(container) as inner:
-            await inner[cls].handle(event)
+        async with open_scope() as make:
+            handler = await make(cls)
+            await handler.handle(event)
 
     return call
+
+
+def _needs_nothing(cls: type, container: AnyContainer) -> bool:
+    """Whether its class says all there is to say; an application's own callable is asked all the same."""
+    return isinstance(container, Container) and not inspect.signature(cls).parameters
 
 
 Claim = tuple[str, str, str | None]
@@ -156,21 +162,32 @@ def check_names(claims: Iterable[Claim]) -> None:
                 )
 
 
-async def check_buildable(registrations: Iterable[HandlerRegistration], container: Container) -> None:
+async def check_buildable(registrations: Iterable[HandlerRegistration], container: AnyContainer) -> None:
     """Raise HandlerNotBuilt unless the container can make every handler; for start-up (R14)."""
+    open_scope = scopes_of(container)
     for registration in registrations:
         cls: Any = registration.handler
         try:
-            if inspect.signature(cls).parameters:
-                async with scope(container) as inner:
-                    inner[cls]
-            else:
+            if _needs_nothing(cls, container):
                 cls()
+                continue
+            async with open_scope() as make:
+                made = await make(cls)
         except Exception as error:
+            ours = isinstance(container, Container)
+            remedy = (
+                "register what its constructor asks for in a wiring module"
+                if ours
+                else f"let it make {cls.__name__}"
+            )
             raise HandlerNotBuilt(
-                f"handler {registration.name!r} cannot be made by the container "
-                f"({_lacking(error)}): register what its constructor asks for in a wiring module"
+                f"handler {registration.name!r} cannot be made by the container ({_lacking(error)}): {remedy}"
             ) from error
+        if not callable(getattr(made, "handle", None)):
+            raise HandlerNotBuilt(
+                f"for handler {registration.name!r} the container gives {made!r:.80}, which has no `handle`: let it "
+                f"return an instance of {cls.__name__}"
+            )
 
 
 def _lacking(error: BaseException | None) -> str:

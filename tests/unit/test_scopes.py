@@ -1,0 +1,127 @@
+"""How a handler is made: by lagom, or by any callable of the application's (D3)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import attrs
+import pytest
+from lagom import Container
+
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.relay.roster import carry, check_buildable
+from outbox_kernel.infrastructure.scopes import scopes_of
+from outbox_kernel.kernel.handlers import HandlerRegistration
+from tests.domain import Noted
+
+seen: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    seen.clear()
+
+
+@attrs.frozen
+class Mailer:
+    sender: str
+
+
+@attrs.frozen
+class Mails:
+    mailer: Mailer
+
+    async def handle(self, event: Noted) -> None:
+        seen.append(f"{self.mailer.sender}: {event.what}")
+
+
+class NeedsNothing:
+    async def handle(self, event: Noted) -> None:
+        seen.append(event.what)
+
+
+def plain(kind: Any) -> Any:
+    return Mails(Mailer("shop")) if kind is Mails else kind()
+
+
+async def eventual(kind: Any) -> Any:
+    return plain(kind)
+
+
+@asynccontextmanager
+async def ending(kind: Any) -> AsyncIterator[Any]:
+    yield plain(kind)
+    seen.append("the run is over")
+
+
+async def run(container: Any, cls: type = Mails) -> None:
+    registration = HandlerRegistration("mails", cls, (Noted,))
+    await check_buildable([registration], container)
+    seen.clear()
+    await carry(registration, container, 10).call(Noted("hello"))
+
+
+@pytest.mark.parametrize("container", [plain, eventual])
+async def test_a_handler_is_made_by_a_callable_of_the_applications(container: Callable[[Any], Any]) -> None:
+    await run(container)
+    assert seen == ["shop: hello"]
+
+
+async def test_what_a_callable_opens_for_a_run_ends_after_the_handler() -> None:
+    await run(ending)
+    assert seen == ["shop: hello", "the run is over"]
+
+
+async def test_a_callable_is_asked_anew_for_each_run_and_for_handlers_that_need_nothing() -> None:
+    asked: list[type] = []
+
+    def asking(kind: type) -> Any:
+        asked.append(kind)
+        return kind()
+
+    registration = HandlerRegistration("plain", NeedsNothing, (Noted,))
+    call = carry(registration, asking, 10).call
+    await call(Noted("a"))
+    await call(Noted("b"))
+    assert (asked, seen) == ([NeedsNothing] * 2, ["a", "b"])
+
+
+async def test_in_one_scope_lagom_and_a_callable_make_whatever_is_asked_for() -> None:
+    container = Container()
+    container[Mailer] = lambda: Mailer("shop")
+    for each in (container, lambda kind: Mailer("shop")):
+        async with scopes_of(each)() as make:
+            assert await make(Mailer) == Mailer("shop")
+
+
+async def test_a_context_manager_that_is_asked_for_is_given_as_it_is() -> None:
+    class Session:
+        async def __aenter__(self) -> Self:
+            raise AssertionError
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    async with scopes_of(lambda kind: kind())() as make:
+        assert isinstance(await make(Session), Session)
+
+
+@pytest.mark.parametrize(
+    ("gives", "sentence"),
+    [
+        (
+            lambda kind: 1 / 0,
+            r"handler 'mails' cannot be made by the container \(ZeroDivisionError: .*: let it make Mails",
+        ),
+        (
+            lambda kind: None,
+            "for handler 'mails' the container gives None, which has no `handle`: let it return",
+        ),
+    ],
+)
+async def test_a_callable_that_makes_no_handler_is_told_at_the_start(
+    gives: Callable[[Any], Any], sentence: str
+) -> None:
+    with pytest.raises(HandlerNotBuilt, match=sentence):
+        await run(gives)
