@@ -23,11 +23,13 @@ Header = str | int | bool | None
 _ENVELOPE_NAMES = RESERVED_FIELDS | {
     "BCC",
     "CC",
+    "aggregate_key",
     "also_consumed_from",
     "consumed_from",
     "created_at",
     "event_id",
     "headers",
+    "not_before",
     "occurred_at",
     "payload",
     "position",
