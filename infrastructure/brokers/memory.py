@@ -46,8 +46,8 @@ class MemoryBroker:
         self.bindings.pop(queue, None)
         self.queues.pop(queue, None)
 
-    def take(self, exchange: str | None, message: Message) -> Outcome:
-        """Route a message, as a broker does that has just received it."""
+    def take(self, publisher: Publisher, message: Message) -> Outcome:
+        """Route a publisher's message, as a broker does that has just received it."""
         if len(message.body) > self.message_bytes_max:
             return Refused(
                 f"it has {len(message.body):,} bytes, and the broker takes {self.message_bytes_max:,}"
@@ -55,11 +55,11 @@ class MemoryBroker:
         found = [
             queue.name
             for queue in self.bindings.values()
-            if queue.exchange == exchange
+            if queue.exchange == publisher.exchange
             and any(routes(each, message.routing_key) for each in queue.bindings)
         ]
-        if not found:
-            return Refused(f"exchange {exchange!r} has no queue for {message.routing_key!r}")
+        if not found and publisher.mandatory:
+            return Refused(f"exchange {publisher.exchange!r} has no queue for {message.routing_key!r}")
         if full := self.full.intersection(found):
             return Refused(f"queue {min(full)!r} takes no more")
         for name in found:
@@ -84,7 +84,7 @@ class MemoryOutlet:
         await asyncio.sleep(0)
         if self.broker.silent:
             return Outage(f"no confirm within {self.confirm_seconds_max:g} s")
-        outcome = self.broker.take(self.publisher.exchange, message)
+        outcome = self.broker.take(self.publisher, message)
         if isinstance(outcome, Refused):
             self._declared = False  # a queue may be gone: the next one finds out
         return outcome

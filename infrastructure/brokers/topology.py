@@ -55,6 +55,13 @@ def _each(kind: str, form: re.Pattern[str], remedy: str) -> Any:
     return check
 
 
+def _said(publisher: Publisher, attribute: attrs.Attribute[bool], found: object) -> None:
+    if not isinstance(found, bool):
+        raise TopologyInvalid(
+            f"publisher {publisher.name!r} has {attribute.name}={found!r}: give True or False"
+        )
+
+
 def _texts(found: Iterable[str]) -> tuple[str, ...]:
     return (found,) if isinstance(found, str) else tuple(found)
 
@@ -69,6 +76,8 @@ class Publisher:
         validator=_each("event-type pattern", _PATTERN, "write event types, with * for any part"),
     )
     exchange: str | None = attrs.field(default=None, validator=_named("exchange"), kw_only=True)
+    mandatory: bool = attrs.field(default=True, validator=_said, kw_only=True)
+    """Whether an event that no queue is bound for is refused; if not, it counts as delivered."""
 
     def selects(self, event_type: str) -> bool:
         """Whether it is for events of this type."""

@@ -197,8 +197,9 @@ class RabbitOutlet:
         return Refused(f"it has {len(message.body):,} bytes, and the broker takes fewer ({error})")
 
     async def _send(self, exchange: AbstractExchange, message: AmqpMessage, routing_key: str) -> Outcome:
+        mandatory, seconds = self.publisher.mandatory, self.confirm_seconds_max
         try:
-            await exchange.publish(message, routing_key, mandatory=True, timeout=self.confirm_seconds_max)
+            await exchange.publish(message, routing_key, mandatory=mandatory, timeout=seconds)
         except PublishError:
             await self._redeclare()
             return Refused(f"exchange {self.publisher.exchange!r} has no queue for {routing_key!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import attrs
+
 from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Refused
 from tests.conformance.publishing.adapters import BYTES_MAX, Stage
 
@@ -67,6 +69,18 @@ async def test_what_no_queue_is_for_is_refused(stage: Stage) -> None:
     outcome = await stage.outlet().publish(message("weather.changed"))
     assert isinstance(outcome, Refused)
     assert "weather.changed" in outcome.reason
+
+
+async def test_what_no_queue_is_for_is_delivered_where_the_publisher_says_that_this_is_fine(
+    stage: Stage,
+) -> None:
+    """T1: `mandatory=False`; what a queue is bound for arrives all the same."""
+    [publisher] = stage.topology.publishers
+    lenient = attrs.evolve(stage.topology, publishers=(attrs.evolve(publisher, mandatory=False),))
+    outlet, sent = stage.outlet(lenient), message()
+    assert await outlet.publish(message("weather.changed")) == PUBLISHED
+    assert await outlet.publish(sent) == PUBLISHED
+    assert await stage.arrived(orders(stage)) == [sent]
 
 
 async def test_what_a_full_queue_rejects_is_refused(stage: Stage) -> None:

@@ -248,7 +248,7 @@ class Breaking(MemoryOutlet):
     async def publish(self, message: Message) -> Outcome:
         self.left -= 1
         if self.left == -1:
-            self.broker.take(self.publisher.exchange, message)
+            self.broker.take(self.publisher, message)
             return Outage("the connection broke before the confirm")
         return await super().publish(message)
 
