@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.errors import BadContext
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.wired import Wired
 from outbox_kernel.kernel import KernelError, check_upcasters
 from outbox_kernel.kernel.dispatching import EventDispatcher
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def build_container(settings: Settings, engine: AsyncEngine | None = None) -> Container:
     """Give a container with the settings, one `AsyncEngine`, one `async_sessionmaker`, all contexts wired."""
-    container = Container()
+    container = Wired()
     container[Settings] = settings
     container[AsyncEngine] = Singleton(lambda: engine or create_engine(settings.required_database_url))
     container[async_sessionmaker] = Singleton(
@@ -79,7 +80,7 @@ _DISPATCHER: ConstructionWithContainer[EventDispatcher] = ConstructionWithContai
 )
 
 
-def _wire(package: str, container: Container) -> None:
+def _wire(package: str, container: Wired) -> None:
     """Call the context's `wiring.register`; a context without a `wiring` module has nothing to register."""
     context_folder(package)
     try:
@@ -94,6 +95,7 @@ def _wire(package: str, container: Container) -> None:
         ) from error
     if not callable(getattr(wiring, "register", None)):
         raise BadContext(package, "has a wiring module without `register(container)`: add that function")
+    container.begin(package)
     try:
         wiring.register(container)
     except KernelError:

@@ -176,6 +176,29 @@ class HandlerNotBuilt(InfrastructureError):
     """The container cannot make a handler."""
 
 
+class NotBound(InfrastructureError):
+    """Something asks the container for sessions of which nobody has said to which database they speak."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"nobody has said what {key} is bound to: let a wiring module define it, or ask for "
+            "async_sessionmaker, whose sessions capture"
+        )
+
+
+class DefinedTwice(InfrastructureError):
+    """Two wirings define one key of the container; `contexts` are whose, None being the application itself."""
+
+    def __init__(self, key: str, first: str | None, second: str | None) -> None:
+        self.key, self.contexts = key, (first, second)
+        who = [f"context {each!r}" if each else "the application itself" for each in self.contexts]
+        super().__init__(
+            f"the container's {key} is defined by {who[0]} and by {who[1]}: let each define a class of its own, such "
+            f"as `class OrdersUnitOfWork(UnitOfWork, Protocol)`, and its use cases ask for that"
+        )
+
+
 class NothingToDeliverTo(InfrastructureError):
     """Neither a handler nor a publisher has been found."""
 

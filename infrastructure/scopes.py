@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lagom import Container
 
 from outbox_kernel.infrastructure.container import scope
+from outbox_kernel.infrastructure.wired import Wired
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -32,7 +33,7 @@ OpenScope = Callable[[], AbstractAsyncContextManager[Make]]
 def scopes_of(container: AnyContainer) -> OpenScope:
     """Return what opens a scope for one run; what was made in it ends with it."""
     if isinstance(container, Container):
-        return partial(_InContainer, container)
+        return partial(_InContainer, container if isinstance(container, Wired) else Wired(container))
     return partial(_by_callable, container)
 
 

@@ -18,6 +18,7 @@ from outbox_kernel.kernel.handlers import registered_handlers
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay import RelaySettings
     from outbox_kernel.infrastructure.settings import Settings
+    from outbox_kernel.kernel.handlers import HandlerRegistration
 
 
 async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
@@ -31,7 +32,7 @@ async def _handlers(settings: Settings) -> Check:
     try:
         packages = context_packages(settings)
         container = build_container(settings)
-        found = [each for each in discover_handlers(packages) if each.queue is None]
+        found = discover_handlers(packages)
         try:
             await check_buildable(found, container)
         finally:
@@ -44,7 +45,11 @@ async def _handlers(settings: Settings) -> Check:
             f"no handler in {', '.join(packages) or 'any context'}",
             "name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the application's folder",
         )
-    return ok("handlers", f"{len(found)} can be made: {', '.join(each.name for each in found)}")
+    return ok("handlers", f"{len(found)} can be made: {', '.join(map(_shown, found))}")
+
+
+def _shown(handler: HandlerRegistration) -> str:
+    return handler.name if handler.queue is None else f"{handler.name} (queue {handler.queue})"
 
 
 def _topology(settings: Settings) -> list[Check]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
+import attrs
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -313,6 +314,27 @@ async def test_without_handlers_it_says_where_they_are_looked_for(
     monkeypatch.setattr(catalogue.definitions, "handlers", {})
     found = (await examined(outbox.url, contexts=("quiet",)))["handlers"]
     assert (found.state, found.detail) == ("warn", "no handler in quiet")
+
+
+async def test_a_queues_handlers_are_made_and_counted_as_well(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R14: `outbox consume` with this code would not start."""
+    letters = handler("bank.Letters", Recorder(), queue="letters")
+    monkeypatch.setattr(catalogue.definitions, "handlers", {letters.name: letters})
+    found = (await examined(outbox.url))["handlers"]
+    assert (found.state, found.detail) == ("ok", "1 can be made: bank.Letters (queue letters)")
+
+    class Needy:
+        def __init__(self, mailer: str) -> None: ...
+
+        async def handle(self, event: DomainEvent) -> None: ...
+
+    needy = attrs.evolve(letters, handler=Needy)
+    monkeypatch.setattr(catalogue.definitions, "handlers", {needy.name: needy})
+    found = (await examined(outbox.url))["handlers"]
+    assert found.state == "fail"
+    assert "'bank.Letters' cannot be made by the container (Needy needs str)" in found.detail
 
 
 async def test_a_handler_for_a_queue_that_nobody_declares_is_a_warning(

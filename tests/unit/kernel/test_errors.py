@@ -19,6 +19,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "BadMigration": (("outbox", "a sentence"), {}),
     "BadSetting": (("OUTBOX_SCHEMA", "a sentence"), {}),
     "ConcurrencyError": (("a sentence",), {"aggregate_type": "wallet", "aggregate_id": UUID(int=1)}),
+    "DefinedTwice": (("UnitOfWork", "contexts.shop", None), {}),
     "DiscoveryError": (({"shop.handlers": ValueError("a sentence")},), {}),
     "MissingExtra": (("http", "the API"), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
