@@ -83,6 +83,8 @@ COMMANDS = {
 # What the file, the disk or the device behind our output may answer; never a defect of ours.
 _OUTPUT_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
+_HELP = frozenset(("-h", "--help", "--version"))
+
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
@@ -141,6 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in words
     try:
+        _refuse_misspelt_settings(words)
         leaving.end(_run(words))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -158,6 +161,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             leaving.end_with_traceback(error)
             raise
         _fail(str(error), type(error).__name__, as_json=as_json)
+
+
+def _refuse_misspelt_settings(words: Sequence[str]) -> None:
+    """Whoever asks for help, or types nothing, gets help."""
+    if words and not _HELP.intersection(words):
+        from outbox_kernel.infrastructure.environment import refuse_unknown_names
+
+        refuse_unknown_names()
 
 
 def _run(words: list[str]) -> int:
