@@ -18,7 +18,8 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
-from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, driver_error
+from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error
+from outbox_kernel.infrastructure.outbox.drivers import check_driver
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
@@ -142,10 +143,11 @@ def _hide_payloads(error: DBAPIError) -> None:
     if constraint_name(error) in (EVENT_ID_KEY, AGGREGATE_STREAM_KEY):
         return  # whose detail names ids, which the sentence about a conflict is made of
     # Of any other constraint the server quotes the failing row, and the driver's error and its wrappers repeat it.
-    told: Any = driver_error(error)
-    detail = getattr(told, "detail", None)
+    detail = detail_of(error)
     if detail:
-        told.detail = None
+        told: Any = driver_error(error)
+        if hasattr(told, "detail"):
+            told.detail = None
         for each in (error, cast("BaseException", error.orig)):
             each.args = (str(each.args[0]).replace(f"\nDETAIL:  {detail}", ""),)
 
@@ -165,11 +167,7 @@ def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Conn
             "this session has `binds` and no default, so an emitted event has no database to go to; "
             "make the session with `bind=` as well, the engine of the outbox"
         ) from error
-    if connection.dialect.driver != "asyncpg":
-        raise KernelError(
-            f"capture writes through asyncpg, and this session uses {connection.dialect.driver}; "
-            "create its engine from a postgresql+asyncpg:// URL"
-        )
+    check_driver(connection.dialect)
     return connection
 
 

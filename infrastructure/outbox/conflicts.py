@@ -71,18 +71,30 @@ def sqlstate(error: BaseException) -> str | None:
 
 def constraint_name(error: BaseException) -> str | None:
     """Return the name of the constraint that a database error is about."""
-    name = getattr(driver_error(error), "constraint_name", None)
-    return name if isinstance(name, str) else None
+    return _told(error, "constraint_name")
 
 
-def _violated_key(error: BaseException) -> tuple[str, str]:
-    return str(getattr(driver_error(error), "table_name", None)), str(constraint_name(error))
+def detail_of(error: BaseException) -> str | None:
+    """Return what the server adds to a database error: the key that is taken, or the row that it refused."""
+    return _told(error, "detail") or _told(error, "message_detail")
 
 
 def driver_error(error: BaseException) -> BaseException | None:
     """Return what the driver itself raised, under SQLAlchemy's wrapping."""
     orig = getattr(error, "orig", None)
-    return getattr(orig, "__cause__", None)
+    # SQLAlchemy has errors of its own for asyncpg's; those of psycopg are as they came.
+    return getattr(orig, "__cause__", None) or orig
+
+
+def _told(error: BaseException, field: str) -> str | None:
+    told = driver_error(error)
+    # psycopg keeps what the server said beside its message, asyncpg on the error itself.
+    value = getattr(getattr(told, "diag", told), field, None)
+    return value if isinstance(value, str) else None
+
+
+def _violated_key(error: BaseException) -> tuple[str, str]:
+    return str(_told(error, "table_name")), str(constraint_name(error))
 
 
 def _lost_race(error: BaseException) -> ConcurrencyError:
@@ -90,7 +102,7 @@ def _lost_race(error: BaseException) -> ConcurrencyError:
 
 
 def _stored_already(error: BaseException) -> ConcurrencyError:
-    found = re.search(r"=\(([0-9a-f-]{36})\)", str(getattr(driver_error(error), "detail", "")))
+    found = re.search(r"=\(([0-9a-f-]{36})\)", str(detail_of(error)))
     return ConcurrencyError(
         f"event {found[1] if found else 'of this transaction'} is in the outbox already: a copy of its aggregate, or "
         "an attempt whose answer was lost, committed it before, or an event made with attrs.evolve has its event_id; "
@@ -99,7 +111,7 @@ def _stored_already(error: BaseException) -> ConcurrencyError:
 
 
 def _stream_conflict(error: BaseException) -> ConcurrencyError:
-    detail = str(getattr(driver_error(error), "detail", ""))
+    detail = str(detail_of(error))
     found = re.search(r"=\((?P<type>.*), (?P<id>[0-9a-f-]{36}), (?P<version>\d+)\)", detail)
     if found is None:
         return ConcurrencyError("another transaction wrote this aggregate first; load it again and retry")

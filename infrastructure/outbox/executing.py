@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
+from outbox_kernel.infrastructure.outbox.statements import as_psycopg_writes
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
@@ -16,12 +18,16 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     It does without the context that SQLAlchemy makes for each statement, which is a fiftieth of a commit, unless
     somebody would see it.
     """
+    parameters: Any = values
+    if connection.dialect.driver == "psycopg":
+        statement = as_psycopg_writes(statement)
+        parameters = {f"p{number}": value for number, value in enumerate(values, start=1)}
     if _is_watched(connection) or not connection.in_transaction():
-        result = connection.exec_driver_sql(statement, values)
+        result = connection.exec_driver_sql(statement, parameters)
         return result.scalar() if result.returns_rows else None
     cursor = connection.connection.cursor()
     try:
-        connection._cursor_execute(cursor, statement, values)
+        connection._cursor_execute(cursor, statement, parameters)
     except StatementError as error:
         # Without a context SQLAlchemy wraps whatever there is, and shows the statement with its parameters.
         if isinstance(error.orig, Exception) and not isinstance(error, DBAPIError):

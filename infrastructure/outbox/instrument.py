@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
 
     from outbox_kernel.infrastructure.outbox.capture_state import Flushed
 
@@ -82,7 +83,7 @@ def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
 
     def load_or_explain(state: Any, toload: Any, passive: Any) -> Any:
         # Not tried where it cannot end well: the autoflush before it would fail, and take the transaction along.
-        if not in_greenlet() and isinstance(object_session(state.obj()), CapturedSession):
+        if not in_greenlet() and _must_await(object_session(state.obj()), state.mapper):
             raise stale(state.obj())
         try:
             return load(state, toload, passive)
@@ -90,6 +91,11 @@ def _speaking_loader(load: Callable[..., Any]) -> Callable[..., Any]:
             raise stale(state.obj()) from error
 
     return load_or_explain
+
+
+def _must_await(session: Session | None, mapper: Mapper[Any]) -> bool:
+    """Whether a captured session's driver can load in a greenlet only."""
+    return isinstance(session, CapturedSession) and session.get_bind(mapper).dialect.is_async
 
 
 def _let_speak(impl: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,12 @@ def insert_event(schema: str | None) -> str:
 def insert_events(schema: str | None) -> str:
     """Return the insert of one flush's events, as eleven parameters: an envelope's columns as arrays, the headers."""
     return _INSERT_EVENTS.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
+
+
+@cache
+def as_psycopg_writes(statement: str) -> str:
+    """Return a statement of ours, which are written for asyncpg, with each parameter $n as psycopg's %(pn)s."""
+    return re.sub(r"\$(\d+)", r"%(p\1)s", statement.replace("%", "%%"))
 
 
 def count_undelivered(schema: str | None) -> Select[Any]:

@@ -139,6 +139,8 @@ def wake_relays(engine: Engine, channel: str) -> None:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         return
+    if engine.driver != "asyncpg":
+        return
     engine = _root_of(engine)
     key = (id(engine), id(loop))
     bell = _bells.get(key)

@@ -190,7 +190,7 @@ async def test_an_engine_of_another_driver_is_refused_by_name() -> None:
     with maker() as session:
         session.add(Wallet.open())
         with pytest.raises(
-            Exception, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"
+            CannotCapture, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"
         ):
             session.commit()
 
