@@ -16,8 +16,8 @@ from outbox_kernel.kernel.errors import (
     StaleAggregate,
     VersionMoved,
 )
-from outbox_kernel.kernel.events import DomainEvent, refuse_recorded, stamp_event
-from outbox_kernel.kernel.identity import check_identity, uuid_of
+from outbox_kernel.kernel.events import DomainEvent, key_event, refuse_recorded, stamp_event
+from outbox_kernel.kernel.identity import KeyRule, check_identity, stream_key
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class AggregateRoot(_Identified):
     version: int = attrs.field(default=0, init=False)
 
     _appliers: ClassVar[dict[type[DomainEvent], str]] = {}
+    _key_rule: ClassVar[KeyRule] = KeyRule()
 
     def __init_subclass__(cls) -> None:
         """Collect the `@applies` methods of the class and its bases."""
@@ -69,7 +70,8 @@ class AggregateRoot(_Identified):
         if self._appliers:
             refuse_recorded(event)
             self._apply(event)
-        stamp_event(event, aggregate_type, _identity(self), version + 1)
+        uuid, key = _stream_of(self)
+        stamp_event(event, aggregate_type, uuid, version + 1, aggregate_key=key)
         log = self._recorded_log()
         while log and _number(log[-1]) > version:
             log.pop()  # recorded in a transaction that was rolled back since
@@ -85,6 +87,7 @@ class AggregateRoot(_Identified):
 
     def collect_events(self) -> tuple[DomainEvent, ...]:
         """Return the recorded events and clear them; capture, if installed, still writes each once."""
+        self._key_events()
         events = self.recorded_events
         self.__dict__["_collected_up_to"] = self.__dict__.get("version", 0)
         return events
@@ -147,6 +150,15 @@ class AggregateRoot(_Identified):
         self.__dict__["_recorded"] = kept
         self.__dict__.pop("_collected_up_to", None)
 
+    def _key_events(self) -> bool:
+        """Tell the events of a new aggregate its id, once it has one; return whether they all know it."""
+        unkeyed = [event for event in self._recorded_log() if event.stamp.aggregate_id is None]
+        uuid, key = _stream_of(self) if unkeyed else (None, None)
+        if uuid is not None:
+            for event in unkeyed:
+                key_event(event, uuid, key)
+        return uuid is not None or not unkeyed
+
     def _recorded_log(self) -> list[DomainEvent]:
         # Kept beside the mapped attributes and made on first use: loading from a row runs no __init__.
         log: list[DomainEvent] = self.__dict__.setdefault("_recorded", [])
@@ -161,9 +173,10 @@ class AggregateRoot(_Identified):
     def _check_recorded_here(self, events: Sequence[DomainEvent]) -> None:
         if "id" not in self.__dict__:
             return  # a mapper has expired it, and restores what the row has
-        identity = uuid_of(self.__dict__["id"])
+        found = stream_key(self.__dict__["id"], self._key_rule.kinds)
+        uuid = found and found[0]
         for event in events:
-            if event.aggregate_id != identity:
+            if event.aggregate_id not in (None, uuid):
                 raise IdentityMoved(
                     f"{self!r} recorded {type(event).__name__} when its id was {event.aggregate_id}; "
                     "give an aggregate its id before it records, and no other afterwards"
@@ -239,15 +252,22 @@ def _made_default(instance: AggregateRoot, field: attrs.Attribute[Any]) -> Any:
         ) from error
 
 
-def _identity(aggregate: AggregateRoot) -> UUID:
-    identity = aggregate.__dict__.get("id")
-    uuid = uuid_of(identity)
-    if uuid is None:
+def _stream_of(aggregate: AggregateRoot) -> tuple[UUID | None, str | None]:
+    """Return the UUID and the key that the aggregate's events carry; none where its row is to make its id."""
+    state, cls = aggregate.__dict__, type(aggregate)
+    # A mapper that composes the id of columns keeps it nowhere, and makes it anew when it is asked.
+    identity = (
+        state["id"] if "id" in state else getattr(aggregate, "id", None) if hasattr(cls, "id") else None
+    )
+    if identity is None and cls._key_rule.may_come_later:
+        return None, None
+    found = stream_key(identity, cls._key_rule.kinds)
+    if found is None:
         raise AggregateHasNoId(
-            f"{type(aggregate).__name__} has the id {identity!r}, so no event can be recorded on it; "
-            "give it a UUID, or a value object of one, before recording"
+            f"{cls.__name__} has the id {identity!r}, so no event can be recorded on it; "
+            "give it a UUID, an int, a str, or a value object of one, as it declares, before recording"
         )
-    return uuid
+    return found
 
 
 def _number(event: DomainEvent) -> int:
@@ -272,7 +292,7 @@ def aggregate(definition: type[A] | str | None = None, /) -> type[A] | Callable[
         defined = _define(cls)
         check_bases(defined, AggregateRoot, "@attrs.define(eq=False, slots=False)")
         _check_fields(defined)
-        check_identity(defined)
+        defined._key_rule = check_identity(defined)
         if by_hand:
             expect_version(defined)
         catalogue.add_aggregate(definition if isinstance(definition, str) else cls.__name__, defined)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.events import DomainEvent, stamp_event
-from outbox_kernel.kernel.identity import uuid_of
+from outbox_kernel.kernel.identity import KEY_KINDS, stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,8 @@ class EventBus:
     ) -> None:
         """Collect an event; one with an aggregate's type and id is delivered in order with its others."""
         catalogue.event_type_of(type(event))
-        stamp_event(event, *stream_of(aggregate_type, aggregate_id), None)
+        kind, uuid, key = stream_of(aggregate_type, aggregate_id)
+        stamp_event(event, kind, uuid, None, aggregate_key=key)
         self._keep(event)
 
     def collect(self) -> tuple[DomainEvent, ...]:
@@ -56,20 +57,20 @@ class EventBus:
 
 def stream_of(
     aggregate_type: str | type[AggregateRoot] | None, aggregate_id: object
-) -> tuple[str | None, UUID | None]:
-    """Return the wire name and UUID of an aggregate's stream, given together or not at all."""
+) -> tuple[str | None, UUID | None, str | None]:
+    """Return the wire name of an aggregate's stream, its UUID and its key, given together or not at all."""
     if aggregate_type is None and aggregate_id is None:
-        return None, None
-    uuid = uuid_of(aggregate_id)
-    if aggregate_type is None or uuid is None:
+        return None, None, None
+    name = catalogue.aggregate_type_of(aggregate_type) if isinstance(aggregate_type, type) else aggregate_type
+    known = catalogue.definitions.aggregate_by_name.get(name or "")
+    found = stream_key(aggregate_id, known._key_rule.kinds if known else KEY_KINDS)
+    if name is None or found is None:
         raise DefinitionError(
-            "emit takes aggregate_type and aggregate_id together, the id a UUID or a value object of one, "
-            f"not {aggregate_type!r} and {aggregate_id!r}"
+            "emit takes aggregate_type and aggregate_id together, the id a UUID, an int, a str, or a value object "
+            f"of one, as the aggregate declares it, not {aggregate_type!r} and {aggregate_id!r}"
         )
-    if isinstance(aggregate_type, type):
-        return catalogue.aggregate_type_of(aggregate_type), uuid
-    catalogue.check_wire_name("aggregate", aggregate_type)
-    return aggregate_type, uuid
+    catalogue.check_wire_name("aggregate", name)
+    return name, *found
 
 
 def in_order(events: Sequence[DomainEvent]) -> list[DomainEvent]:

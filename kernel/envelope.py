@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import outbox_kernel.kernel.wire.converter  # noqa: F401 - whoever seals pays for cattrs at start, not at a commit
 from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import AggregateHasNoId
 from outbox_kernel.kernel.serialization import serialize_event
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def seal(event: DomainEvent) -> Envelope:
     """Serialise an event into its envelope, or raise UnserializableEvent (C7)."""
     event_type = catalogue.event_type_of(type(event))
     stamp = event.stamp
+    if stamp.aggregate_id is None and stamp.aggregate_version is not None:
+        raise AggregateHasNoId(
+            f"{event_type.name} is an event of {stamp.aggregate_type} without an id, which its row is to make; "
+            "flush before you collect its events"
+        )
     return Envelope(
         event.event_id,
         event_type.name,

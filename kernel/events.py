@@ -35,6 +35,7 @@ RESERVED_FIELDS = frozenset(
         "event_version",
         "aggregate_type",
         "aggregate_id",
+        "aggregate_key",
         "aggregate_version",
         "timestamp",
         "stamp",
@@ -115,8 +116,13 @@ class DomainEvent:
 
     @property
     def aggregate_id(self) -> UUID | None:
-        """The id of the aggregate that recorded this event."""
+        """The id of the aggregate that recorded this event, or the UUID derived from it."""
         return self.stamp.aggregate_id
+
+    @property
+    def aggregate_key(self) -> str | None:
+        """The id of the aggregate as it is written, where it is no UUID."""
+        return self.stamp.aggregate_key
 
     @property
     def aggregate_version(self) -> int | None:
@@ -146,6 +152,11 @@ def stamp_event(
     event.__dict__["_stamp"] = Stamp(
         aggregate_type, aggregate_id, aggregate_version, next(_sequence), aggregate_key, not_before
     )
+
+
+def key_event(event: DomainEvent, aggregate_id: UUID, aggregate_key: str | None) -> None:
+    """Write on an event whose aggregate it is of, which was recorded before that had an id."""
+    event.__dict__["_stamp"] = event.stamp._replace(aggregate_id=aggregate_id, aggregate_key=aggregate_key)
 
 
 @overload

@@ -1,44 +1,144 @@
-"""What identifies an aggregate: a UUID, or a value object of one (K2)."""
+"""What identifies an aggregate: a UUID, an int, a str, or a value object of one (K2, C10)."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from typing import Any
-from uuid import UUID
+import re
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+import attrs
 
 from outbox_kernel.kernel.errors import DefinitionError
-from outbox_kernel.kernel.wire.types import admits, fields_of, is_value_object, resolved, value_field
+from outbox_kernel.kernel.wire.types import (
+    admits,
+    fields_of,
+    is_optional,
+    is_value_object,
+    resolved,
+    value_field,
+)
+
+KEY_NAMESPACE: Final = UUID("b5c9cefb-cf37-521d-aac5-3d6089c46528")
+"""The namespace of the UUIDs derived from keys; it never changes, since other systems compute them too."""
+
+KEY_CHARACTERS_MAX = 500
+
+Kinds = frozenset[type]
+KEY_KINDS: Final[Kinds] = frozenset({UUID, int, str})
+
+_CANONICAL_CHARACTERS = 36
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
-def uuid_of(identity: object) -> UUID | None:
-    """Return the UUID that an id is, or that a value object of one field holds; else None."""
-    if isinstance(identity, UUID):
-        return identity
-    if identity is not None and is_value_object(type(identity)):
-        return uuid_of(getattr(identity, value_field(type(identity)).name))
+@attrs.frozen
+class KeyRule:
+    """What a class says of its ids: which kinds they are of, and whether one may come after the first event."""
+
+    kinds: Kinds = KEY_KINDS
+    may_come_later: bool = False
+
+
+def bare_value(identity: object) -> object:
+    """Return what an id holds, if it is a value object of one field, however deep; else the id itself."""
+    while not isinstance(identity, UUID | int | str):
+        names = _field_names(type(identity))
+        if len(names) != 1:
+            break
+        identity = getattr(identity, names[0])
+    return identity
+
+
+def stream_key(identity: object, kinds: Kinds = KEY_KINDS) -> tuple[UUID, str | None] | None:
+    """Return the UUID of an id, and the id as written where that is no UUID; None for what identifies nothing.
+
+    A text that is a UUID's own canonical text means that UUID.
+    """
+    value = identity if isinstance(identity, UUID) else bare_value(identity)
+    if isinstance(value, UUID):
+        return (value, None) if UUID in kinds else None
+    if isinstance(value, str):
+        # As a str even where the class of it writes itself in another way, as members of an Enum do.
+        return _of_text(str.__str__(value), kinds)
+    if isinstance(value, int) and not isinstance(value, bool) and int in kinds:
+        key = int.__repr__(value)
+        return uuid5(KEY_NAMESPACE, key), key
     return None
 
 
-def check_identity(cls: type[Any]) -> None:
-    """Raise a DefinitionError unless an aggregate class declares an id that can identify it."""
+def uuid_of(identity: object) -> UUID | None:
+    """Return the UUID by which the outbox knows an id; None for what identifies nothing."""
+    found = stream_key(identity)
+    return None if found is None else found[0]
+
+
+def _of_text(key: str, kinds: Kinds) -> tuple[UUID, str | None] | None:
+    if len(key) == _CANONICAL_CHARACTERS and (uuid := _canonical(key)) is not None:
+        return uuid, None
+    if str not in kinds and not (int in kinds and _INTEGER.fullmatch(key)):
+        return None
+    if not 0 < len(key) <= KEY_CHARACTERS_MAX or not _is_storable(key):
+        return None
+    return uuid5(KEY_NAMESPACE, key), key
+
+
+def _canonical(text: str) -> UUID | None:
+    try:
+        uuid = UUID(text)
+    except ValueError:
+        return None
+    return uuid if str(uuid) == text else None
+
+
+def _is_storable(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _field_names(cls: type[Any]) -> list[str]:
+    """Return the names of a value object's fields, of an attrs class or a dataclass."""
+    if is_value_object(cls):
+        return [value_field(cls).name]
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    return []
+
+
+def check_identity(cls: type[Any]) -> KeyRule:
+    """Raise a DefinitionError unless an aggregate class declares an id that can identify it; return its rule."""
     written = {field.name: field.type for field in fields_of(cls)}
     if "id" not in written:
         raise DefinitionError(
-            f"aggregate {cls.__name__} declares no id; add the field `id: UUID`, or a value object of one"
+            f"aggregate {cls.__name__} declares no id; add the field `id: UUID`, an int, a str, "
+            "or a value object of one"
         )
     declared = resolved(written["id"], _module_of_id(cls))
-    if not admits(declared, _identifies):
+    kinds = frozenset(kind for kind in KEY_KINDS if _admits(declared, kind))
+    if not kinds:
         # Shown with its module, since there are other UUIDs than the standard library's.
         raise DefinitionError(
             f"aggregate {cls.__name__} declares an id of type {inspect.formatannotation(declared)}, "
-            "which cannot identify it; make it a uuid.UUID, or a value object of one (an attrs class of one field)"
+            "which cannot identify it; make it a uuid.UUID, an int, a str, or a value object of one "
+            "(a class of one field)"
         )
+    # An int that may be missing is what a database counts; a UUID is made by whoever makes the aggregate.
+    return KeyRule(kinds, int in kinds and is_optional(declared))
 
 
-def _identifies(declared: type[Any]) -> bool:
+def _admits(declared: Any, kind: type) -> bool:
+    return admits(declared, lambda meant: _identifies(meant, kind))
+
+
+def _identifies(declared: type[Any], kind: type) -> bool:
+    if declared is bool:
+        return False
     if is_value_object(declared):
-        return admits(resolved(value_field(declared).type, declared.__module__), _identifies)
-    return issubclass(declared, UUID) or issubclass(UUID, declared)
+        of = resolved(value_field(declared).type, declared.__module__)
+    elif dataclasses.is_dataclass(declared) and len(dataclasses.fields(declared)) == 1:
+        of = resolved(dataclasses.fields(declared)[0].type, declared.__module__)
+    else:
+        return issubclass(declared, kind) or issubclass(kind, declared)
+    return _admits(of, kind)
 
 
 def _module_of_id(cls: type[Any]) -> str:

@@ -39,10 +39,11 @@ async def run_handler(
     """
     delivery = Delivery(event.event_id, position, attempt, dict(headers or {}))
     stream = stream_of(aggregate_type, aggregate_id)
-    if stream == (None, None):
-        stream = event.aggregate_type, event.aggregate_id
+    if stream == (None, None, None):
+        stream = event.aggregate_type, event.aggregate_id, event.aggregate_key
+    kind, uuid, key = stream
     received = _received(event)
-    stamp_event(received, *stream, aggregate_version or event.aggregate_version)
+    stamp_event(received, kind, uuid, aggregate_version or event.aggregate_version, aggregate_key=key)
     with handling(delivery):
         await handler.handle(received)
 

@@ -2,6 +2,7 @@
 
 # ruff: noqa: SLF001 - what units of work know of an aggregate is tested here too
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, NewType, TypeVar
 from uuid import UUID, uuid4
@@ -331,6 +332,22 @@ Text = NewType("Text", str)
 
 
 @attrs.frozen
+class Weight:
+    grams: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int
+
+
+@attrs.frozen
 class Code:
     value: str
 
@@ -351,11 +368,12 @@ T = TypeVar("T")
 @pytest.mark.parametrize(
     ("declared", "shown"),
     [
-        (int, "int"),
-        (str | None, r"str \| None"),
-        ("int", "int"),
-        (Code, r".*\.Code"),
-        (Text, r".*\.Text"),
+        (float, "float"),
+        (bytes | None, r"bytes \| None"),
+        ("float", "float"),
+        (bool, "bool"),
+        (Weight, r".*\.Weight"),
+        (Pair, r".*\.Pair"),
         (None, "NoneType"),
     ],
     ids=str,
@@ -364,7 +382,7 @@ def test_an_id_that_cannot_identify_is_refused_at_definition(declared: Any, show
     body = {"__annotations__": {"id": declared}, "__module__": __name__}
     with pytest.raises(
         DefinitionError,
-        match=rf"Purse declares an id of type {shown}, .*make it a uuid.UUID, or a value object",
+        match=rf"Purse declares an id of type {shown}, .*make it a uuid.UUID, an int, a str, or a value object",
     ):
         aggregate(type("Purse", (AggregateRoot,), body))
 
@@ -379,6 +397,12 @@ def test_an_id_that_cannot_identify_is_refused_at_definition(declared: Any, show
         Annotated[UUID, "key"],
         WalletId,
         "WalletId | None",
+        int,
+        "int | None",
+        str,
+        Text,
+        Code,
+        Number,
         Wrapped,
         Loose,
         "Missing",

@@ -65,7 +65,14 @@ def test_an_emitted_event_may_belong_to_an_aggregate(aggregate_type: Any, wrap: 
     [
         {"aggregate_type": "wallet"},
         {"aggregate_id": uuid4()},
-        {"aggregate_type": "wallet", "aggregate_id": "no uuid"},
+        {"aggregate_type": "wallet", "aggregate_id": 1.5},
+        {"aggregate_type": "wallet", "aggregate_id": ""},
+        {"aggregate_type": "wallet", "aggregate_id": True},
+        {"aggregate_type": "wallet", "aggregate_id": "half \ud800"},
+        {"aggregate_type": "wallet", "aggregate_id": "nul \0"},
+        {"aggregate_type": "wallet", "aggregate_id": "x" * 501},
+        {"aggregate_type": Wallet, "aggregate_id": "no uuid"},
+        {"aggregate_type": "bus.wallet", "aggregate_id": 7},
     ],
 )
 def test_type_and_id_come_together(half: dict[str, Any]) -> None:
