@@ -144,7 +144,12 @@ class Stage:
         now = None if at is None else self.at(at)
         chosen = {"lease_seconds": LEASE_SECONDS, **settings}
         relay = OutboxRelay(
-            self.engine, self.container, handlers=handlers, settings=RelaySettings(**chosen), now=now
+            self.engine,
+            self.container,
+            handlers=handlers,
+            settings=RelaySettings(**chosen),
+            deliver_to_nobody=not handlers,
+            now=now,
         )
         self.relays.append(relay)
         return relay

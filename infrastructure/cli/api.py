@@ -130,14 +130,16 @@ class Service:
         await database_ready(engine, self.settings, wait=wait)
         return app
 
-    async def _relay(self, ending: AsyncExitStack) -> OutboxRelay:
+    async def _relay(self, ending: AsyncExitStack) -> OutboxRelay | None:
         """Make one with connections of its own, so that neither takes the other's."""
         engine = relay_engine(self.settings, self.relay_settings)
         ending.push_async_callback(engine.dispose)
         container = await prepared(self.settings, engine)
         publishers = publishers_of(self.settings)
         if sentence := lacking(self.settings, publishers):
-            _log.warning("%s", sentence)  # an API may be there before its first handler
+            # An API may be there before its first handler, for which what it commits waits.
+            _log.warning("%s", sentence)
+            return None
         return OutboxRelay(
             engine,
             container,

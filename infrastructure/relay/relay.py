@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.relay.claiming import Claimer
 from outbox_kernel.infrastructure.relay.crew import Crew
 from outbox_kernel.infrastructure.relay.delivering import Delivering
@@ -55,9 +56,11 @@ class OutboxRelay:
 
     Any number of relays share one outbox; none needs to know of the others. `run()` serves until `stop()`
     or cancellation; `run_once()` and `run_until_idle()` are for tests and for programs with a loop of their own.
+    Without a handler and a publisher it does not start, since every event would count as delivered, unless
+    `deliver_to_nobody` says that this is meant.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, each by its name
         self,
         engine_or_url: AsyncEngine | URL | str,
         container: AnyContainer,
@@ -67,6 +70,7 @@ class OutboxRelay:
         publishers: Mapping[Publisher, Outlet] | None = None,
         queues: Iterable[str] | None = None,
         settings: RelaySettings | None = None,
+        deliver_to_nobody: bool = False,
         now: datetime | None = None,
     ) -> None:
         self._engine: AsyncEngine = _engine_of(engine_or_url)
@@ -77,6 +81,7 @@ class OutboxRelay:
         self._queues = None if queues is None else frozenset(queues)
         self._registrations = [each for each in found if self._is_ours(each)]
         self._publishers = dict(publishers or {})
+        self._may_lack_all = deliver_to_nobody or self._queues is not None
         self._schema = schema
         self._store = Store(schema, now)
         self._lines = {name: Line(self._engine) for name in ("claim", "mark", "control")}
@@ -166,6 +171,7 @@ class OutboxRelay:
     async def _start(self) -> Delivering:
         if self._work is not None:
             return self._work
+        self._require_somebody()
         check_upcasters()
         await check_buildable(self._registrations, self._container)
         work = self._assembled(Roster([*self._carried_handlers(), *self._carried_publishers()]))
@@ -180,6 +186,14 @@ class OutboxRelay:
         self._work = work
         self.subscribed.set()
         return work
+
+    def _require_somebody(self) -> None:
+        if not (self._registrations or self._publishers or self._may_lack_all):
+            raise NothingToDeliverTo(
+                "this relay carries neither a handler nor a publisher, so every event would count as delivered, to "
+                "nobody: import the modules of the handlers first, as `Outbox(…).relay()` and `outbox relay` do, or "
+                "say deliver_to_nobody=True if that is meant"
+            )
 
     def _assembled(self, roster: Roster) -> Delivering:
         ledger = Ledger(self._store)

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay import store as relay_store
 from outbox_kernel.infrastructure.relay.line import Line
@@ -46,6 +47,23 @@ async def test_an_event_for_which_nothing_is_due_is_delivered(stage: Stage) -> N
     """R2."""
     await stage.put("a", event_type="nobody.cares")
     await stage.drain(handler("h", Recorder()))
+    assert await stage.events() == {"a": "delivered"}
+
+
+@pytest.mark.parametrize("start", ["run", "run_once", "run_until_idle"])
+async def test_a_relay_that_carries_nobody_refuses_to_start_and_leaves_the_events(
+    stage: Stage, start: str
+) -> None:
+    """D2, R14: they would count as delivered, because something was not imported."""
+    await stage.put("a")
+    relay = OutboxRelay(stage.engine, stage.container, handlers=())
+    with pytest.raises(
+        NothingToDeliverTo, match=r"neither a handler nor a publisher.*: import the modules of the"
+    ):
+        await getattr(relay, start)()
+    assert await stage.events() == {"a": "pending"}
+    meant = OutboxRelay(stage.engine, stage.container, handlers=(), deliver_to_nobody=True, now=stage.at(0))
+    await meant.run_until_idle()
     assert await stage.events() == {"a": "delivered"}
 
 
