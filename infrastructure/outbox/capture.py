@@ -19,7 +19,7 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
 from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error
-from outbox_kernel.infrastructure.outbox.drivers import check_driver
+from outbox_kernel.infrastructure.outbox.drivers import check_connection
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
@@ -64,6 +64,8 @@ class Capture:
             events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
         if events:
             self._write(session, events, state.in_flush)
+        else:
+            _check_silent(session)
         take_out(session, carriers)
 
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
@@ -167,8 +169,16 @@ def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Conn
             "this session has `binds` and no default, so an emitted event has no database to go to; "
             "make the session with `bind=` as well, the engine of the outbox"
         ) from error
-    check_driver(connection.dialect)
+    check_connection(connection)
     return connection
+
+
+def _check_silent(session: Session) -> None:
+    """Refuse a connection before rows are written through it, of which an event may tell that is recorded later."""
+    touched = (*session._new.values(), *session.dirty, *session.deleted)
+    aggregate = next((obj for obj in touched if isinstance(obj, AggregateRoot)), None)
+    if aggregate is not None:
+        _connection(session, [aggregate])
 
 
 def _mapper_of(aggregate: AggregateRoot) -> Mapper[Any]:

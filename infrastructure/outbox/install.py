@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from outbox_kernel.infrastructure.errors import CannotCapture
 from outbox_kernel.infrastructure.outbox.capture import Capture, after_transaction_end
+from outbox_kernel.infrastructure.outbox.drivers import check_bind
 from outbox_kernel.infrastructure.outbox.instrument import instrument_aggregates
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.transaction import after_transaction_create, after_unbirth
@@ -24,7 +25,8 @@ _CAPTURE = "_outbox_capture"
 def install_capture(target: Target, *, schema: str | None = None, wake_up: bool = True) -> Target:
     """Make every session of `target` write its aggregates' events to the outbox; return `target`.
 
-    `target` is a sessionmaker, an async_sessionmaker, or a subclass of Session or AsyncSession.
+    `target` is a sessionmaker, an async_sessionmaker, or a subclass of Session or AsyncSession, over asyncpg or
+    psycopg 3; what else it is bound to is refused here, or at the first use.
     `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path).
     `wake_up=False` leaves it to the relays' polls to find what was committed.
     """
@@ -33,6 +35,8 @@ def install_capture(target: Target, *, schema: str | None = None, wake_up: bool 
         Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,
         settings.channel if wake_up else None,
     )
+    if isinstance(target, async_sessionmaker | sessionmaker) and (bind := target.kw.get("bind")) is not None:
+        check_bind(bind)
     if isinstance(target, async_sessionmaker):
         _capture_async_maker(target, capture)
     elif isinstance(target, sessionmaker):

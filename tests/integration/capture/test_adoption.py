@@ -26,6 +26,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy import create_engine as create_sync_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import (
@@ -182,17 +183,23 @@ def test_what_makes_no_sessions_of_its_own_is_refused(target: Any) -> None:
         install_capture(target)
 
 
-async def test_an_engine_of_another_driver_is_refused_by_name() -> None:
-    """C6: capture writes through asyncpg."""
-    from sqlalchemy import create_engine
+def test_an_engine_of_another_driver_is_refused_by_name_as_capture_is_installed() -> None:
+    """C9: it would fail at the first commit."""
+    with pytest.raises(
+        CannotCapture, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"
+    ):
+        install_capture(sessionmaker(create_sync_engine("sqlite://")))
 
-    maker = install_capture(sessionmaker(create_engine("sqlite://")))
-    with maker() as session:
-        session.add(Wallet.open())
-        with pytest.raises(
-            CannotCapture, match=r"this session uses pysqlite; create its engine from a postgresql\+asyncpg"
-        ):
-            session.commit()
+
+def test_an_engine_of_another_driver_that_shows_later_is_refused_at_the_first_flush() -> None:
+    """C9: whether it has events or not."""
+    maker = install_capture(sessionmaker())
+    silent = Wallet(uuid4())
+    for wallet in (Wallet.open(), silent):
+        with maker(bind=create_sync_engine("sqlite://")) as session:
+            session.add(wallet)
+            with pytest.raises(CannotCapture, match="this session uses pysqlite"):
+                session.flush()
 
 
 # --- the schema ---------------------------------------------------------------------------------------

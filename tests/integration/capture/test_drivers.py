@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import AsyncIterator, Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import func, insert, select, text
+from sqlalchemy.event import listen
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
-from outbox_kernel.infrastructure.errors import SchemaNotMigrated
-from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.infrastructure.errors import CannotCapture, SchemaNotMigrated
+from outbox_kernel.infrastructure.outbox import bus_of, install_capture
 from outbox_kernel.kernel import (
     AggregateIdTaken,
     ConcurrencyError,
@@ -25,7 +26,7 @@ from outbox_kernel.kernel import (
 )
 from tests import drivers
 from tests.bank import Bank
-from tests.domain import Announced, Wallet, bank_metadata, journal
+from tests.domain import Announced, Wallet, bank_metadata, journal, wallets
 from tests.drivers import Driver
 
 SECRET = "hunter2"
@@ -338,3 +339,57 @@ async def test_a_missing_outbox_is_said_in_a_sentence(empty_postgres_url: str, n
 
     await driver.run(work)
     await driver.dispose()
+
+
+# --- AUTOCOMMIT -------------------------------------------------------------------------------------------
+
+REFUSED = "in AUTOCOMMIT, where an event and its state cannot commit as one"
+
+
+@pytest.mark.parametrize("by", ["create_engine", "execution_options"])
+async def test_a_maker_on_an_engine_in_autocommit_is_refused_as_capture_is_installed(
+    driver: Driver, bank_url: str, by: str
+) -> None:
+    """C9: a conflict would leave an event without its state."""
+    if by == "create_engine":
+        engine = Driver.of(driver.name, bank_url, isolation_level="AUTOCOMMIT").engine
+    else:
+        engine = driver.engine.execution_options(isolation_level="AUTOCOMMIT")
+    with pytest.raises(CannotCapture, match=REFUSED):
+        install_capture(sessionmaker(engine))
+
+
+@pytest.mark.parametrize("by", ["session", "connection", "engine"])
+@pytest.mark.parametrize("what", ["event", "silence", "emitted", "recorded late"])
+async def test_a_session_that_turns_out_to_be_in_autocommit_writes_nothing(
+    bank: Bank, driver: Driver, by: str, what: str
+) -> None:
+    """C9: neither a row nor an event, whoever has set it so."""
+    maker = install_capture(sessionmaker())
+
+    def work() -> None:
+        engine = driver.engine
+        options = {"isolation_level": "AUTOCOMMIT"}
+        with engine.connect() as own:
+            bind = {
+                "session": engine,
+                "engine": engine.execution_options(**options),
+                "connection": own.execution_options(**options) if by == "connection" else own,
+            }[by]
+            with maker(bind=bind) as session:
+                if by == "session":
+                    session.connection(execution_options=options)
+                if what == "emitted":
+                    bus_of(session).emit(Announced("refused"))
+                else:
+                    wallet = Wallet.open() if what == "event" else Wallet(uuid4(), "silent")
+                    session.add(wallet)
+                    if what == "recorded late":
+                        listen(session, "before_flush", lambda *_: wallet.note("late"))
+                with pytest.raises(CannotCapture, match=REFUSED):
+                    session.commit()
+
+    await driver.run(work)
+    assert await bank.outbox() == []
+    async with bank.engine.connect() as connection:
+        assert await connection.scalar(select(func.count()).select_from(wallets)) == 0
