@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
@@ -64,9 +65,11 @@ def _record(event: DomainEvent) -> OutboxRecord:
     if inspect(OutboxRecord, raiseerr=False) is None:
         map_outbox_table(Settings.from_environment().outbox_schema)
     sealed = seal(event)._asdict()
-    return OutboxRecord(
+    record = OutboxRecord(
         **{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(current_headers())
     )
+    note_dispatched(event, record)
+    return record
 
 
 def _not_captured(session: Session, events: Iterable[DomainEvent]) -> set[int]:
