@@ -101,19 +101,25 @@ class Capture:
         envelopes = [seal(event) for event in in_order(events)]
         context = current_headers()
         headers = _encode(dict(context)) if context else "{}"
+        connection = _connection(session, aggregates)
+        schema = self._schema_on(connection)
         values: tuple[Any, ...]
         if len(envelopes) == 1:
-            statement, values = insert_event(self.schema), (*envelopes[0], headers)
+            statement, values = insert_event(schema), (*envelopes[0], headers)
         else:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
-            statement, values = insert_events(self.schema), (*columns, headers)
-        connection = _connection(session, aggregates)
+            statement, values = insert_events(schema), (*columns, headers)
         try:
             execute(connection, statement, values)
         except DBAPIError as error:
             _explain(error, connection)
             raise
         state_of(session).wrote_by = connection.engine
+
+    def _schema_on(self, connection: Connection) -> str | None:
+        """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""
+        moved = connection._execution_options.get("schema_translate_map")
+        return moved.get(self.schema, self.schema) if moved else self.schema
 
     def after_commit(self, session: Session) -> None:
         """Let go of the events that are durable now, and tell the relays."""

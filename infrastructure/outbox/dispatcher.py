@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import inspect
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
-from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_session_of
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -20,8 +19,10 @@ from outbox_kernel.kernel.envelope import seal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session
 
+    from outbox_kernel.infrastructure.outbox.session import AnySession
     from outbox_kernel.kernel.bus import EventBus
     from outbox_kernel.kernel.events import DomainEvent
 
@@ -32,8 +33,8 @@ class OutboxEventDispatcher:
     On a captured session the aggregates' own events are written by capture, so each is written once.
     """
 
-    def __init__(self, session: AsyncSession | Session) -> None:
-        self._session = session.sync_session if isinstance(session, AsyncSession) else session
+    def __init__(self, session: AnySession) -> None:
+        self._session = sync_session_of(session)
 
     async def dispatch(self, events: Iterable[DomainEvent]) -> None:
         """Add the events, in their order, to what the session's next flush writes; all of them or none."""
@@ -52,7 +53,9 @@ class OutboxMiddleware:
     """The explicit way for sessions without the interceptor: collect, write, return how many."""
 
     @staticmethod
-    async def flush(session: AsyncSession, bus: EventBus, **context: object) -> int:
+    async def flush(
+        session: AsyncSession | async_scoped_session[Any], bus: EventBus, **context: object
+    ) -> int:
         """Write the bus's events into the session's transaction, with the context as headers; return their number."""
         with event_context(**context):
             events = bus.collect()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeGuard, TypeVar
 
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from outbox_kernel.infrastructure.errors import CannotCapture
 from outbox_kernel.infrastructure.outbox.capture import Capture, after_transaction_end
@@ -16,7 +16,11 @@ from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.transaction import after_transaction_create, after_unbirth
 from outbox_kernel.infrastructure.settings import Settings
 
-Target = TypeVar("Target", bound="async_sessionmaker[Any] | sessionmaker[Any] | type[AsyncSession | Session]")
+Target = TypeVar(
+    "Target",
+    bound="async_sessionmaker[Any] | sessionmaker[Any] | async_scoped_session[Any] | scoped_session[Any]"
+    "| type[AsyncSession | Session]",
+)
 C = TypeVar("C")
 
 _CAPTURE = "_outbox_capture"
@@ -25,11 +29,16 @@ _CAPTURE = "_outbox_capture"
 def install_capture(target: Target, *, schema: str | None = None, wake_up: bool = True) -> Target:
     """Make every session of `target` write its aggregates' events to the outbox; return `target`.
 
-    `target` is a sessionmaker, an async_sessionmaker, or a subclass of Session or AsyncSession, over asyncpg or
-    psycopg 3; what else it is bound to is refused here, or at the first use.
-    `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path).
+    `target` is a sessionmaker, an async_sessionmaker, a scoped_session or async_scoped_session of one, or a
+    subclass of Session or AsyncSession, over asyncpg or psycopg 3; what else it is bound to is refused here, or at
+    the first use.
+    `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path). A
+    `schema_translate_map` that names it moves the outbox too, None for the search path included.
     `wake_up=False` leaves it to the relays' polls to find what was committed.
     """
+    if isinstance(target, scoped_session | async_scoped_session):
+        install_capture(target.session_factory, schema=schema, wake_up=wake_up)
+        return target
     settings = Settings.from_environment()
     capture = Capture(
         Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,

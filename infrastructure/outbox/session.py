@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session, attributes
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, attributes, scoped_session
 from sqlalchemy.orm.exc import StaleDataError
 
 from outbox_kernel.infrastructure.outbox.capture import version_change
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState
 
     from outbox_kernel.infrastructure.outbox.capture import Capture
+
+    AnySession = AsyncSession | Session | async_scoped_session[Any] | scoped_session[Any]
 
 
 class CapturedSession(Session):
@@ -142,9 +144,16 @@ class CapturedSession(Session):
             self._closing = False
 
 
-def bus_of(session: AsyncSession | Session) -> SessionBus:
+def sync_session_of(session: AnySession) -> Session:
+    """Return the session itself of whatever stands for one: an asynchronous session, a scope's."""
+    held: AsyncSession | Session
+    held = session.registry() if isinstance(session, scoped_session | async_scoped_session) else session
+    return held.sync_session if isinstance(held, AsyncSession) else held
+
+
+def bus_of(session: AnySession) -> SessionBus:
     """Return the event bus of a session with capture, to emit what no aggregate records."""
-    captured = session.sync_session if isinstance(session, AsyncSession) else session
+    captured = sync_session_of(session)
     if not isinstance(captured, CapturedSession):
         raise KernelError(
             "this session does not capture events; make it with session_factory(engine), "

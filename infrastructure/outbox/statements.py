@@ -60,4 +60,5 @@ def count_undelivered(schema: str | None) -> Select[Any]:
 
 def qualified(table: str, schema: str | None) -> str:
     """Return a table's name with its schema, where one is set."""
-    return f'"{schema}".{table}' if schema else table
+    # SQLAlchemy's map of schemas may hold any name.
+    return '"{}".{}'.format(schema.replace('"', '""'), table) if schema else table

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+from sqlalchemy.orm import Session, sessionmaker
 
 from tests import bank as banks
-from tests import servers
+from tests import drivers, servers
+from tests.drivers import Driver
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +25,15 @@ async def bank(bank_url: str) -> AsyncIterator[banks.Bank]:
     yield banks.Bank.on(engine)
     await banks.empty_bank(engine)
     await engine.dispose()
+
+
+@pytest.fixture(params=drivers.NAMES)
+async def driver(request: pytest.FixtureRequest, bank_url: str) -> AsyncIterator[Driver]:
+    driver = Driver.of(request.param, bank_url)
+    yield driver
+    await driver.dispose()
+
+
+@pytest.fixture
+def sessions(driver: Driver) -> sessionmaker[Session]:
+    return driver.captured(expire_on_commit=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,7 +14,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 from outbox_kernel.infrastructure.errors import CannotCapture, SchemaNotMigrated
-from outbox_kernel.infrastructure.outbox import bus_of, install_capture
+from outbox_kernel.infrastructure.outbox import (
+    bus_of,
+    install_capture,
+)
 from outbox_kernel.kernel import (
     AggregateIdTaken,
     ConcurrencyError,
@@ -36,18 +39,6 @@ SECRET = "hunter2"
 class Told(DomainEvent):
     what: str
     token: str = sensitive()
-
-
-@pytest.fixture(params=drivers.NAMES)
-async def driver(request: pytest.FixtureRequest, bank_url: str) -> AsyncIterator[Driver]:
-    driver = Driver.of(request.param, bank_url)
-    yield driver
-    await driver.dispose()
-
-
-@pytest.fixture
-def sessions(driver: Driver) -> sessionmaker[Session]:
-    return driver.captured(expire_on_commit=False)
 
 
 Sessions = sessionmaker[Session]
