@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.calling import caller
 from outbox_kernel.infrastructure.outbox.receipts import running
-from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
 from outbox_kernel.kernel.handlers import get_handlers_for
+from outbox_kernel.kernel.stored import StoredEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ class InProcessEventDispatcher:
     """
 
     def __init__(self, container: AnyContainer) -> None:
-        self._open_scope = scopes_of(container)
+        self._container = container
         self.handled = 0
         self.failed = 0
 
@@ -56,12 +57,15 @@ class InProcessEventDispatcher:
     ) -> None:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
-        cls: Any = registration.handler
         try:
             with running(None), handling(delivery):
-                async with asyncio.timeout(registration.timeout_seconds), self._open_scope() as make:
-                    handler = await make(cls)
-                    await handler.handle(event)
+                given = (
+                    event
+                    if type(event) in registration.events
+                    else StoredEvent.of(event, headers=delivery.headers)
+                )
+                async with asyncio.timeout(registration.timeout_seconds):
+                    await caller(registration, self._container)(given)
         except BaseException:  # noqa: BLE001 - a handler may raise anything
             if given_up.is_set():
                 return  # whoever dispatches is cancelled, which is no failure of the handler's

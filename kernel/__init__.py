@@ -51,6 +51,7 @@ from outbox_kernel.kernel.handlers import (
 from outbox_kernel.kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 from outbox_kernel.kernel.retry import EXPONENTIAL, TIERED, RetrySchedule
 from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
+from outbox_kernel.kernel.stored import StoredEvent
 from outbox_kernel.kernel.unit_of_work import Repository, UnitOfWork, retry_on_conflict
 from outbox_kernel.kernel.upcasting import check_upcasters, upcasts
 from outbox_kernel.kernel.wire.masking import masked_payload
@@ -87,6 +88,7 @@ __all__ = [
     "RetryAfter",
     "RetrySchedule",
     "StaleAggregate",
+    "StoredEvent",
     "UncommittedEvents",
     "UnitOfWork",
     "UnitOfWorkNotOpen",

@@ -6,24 +6,28 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 import attrs
 
 from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.calling import check_parameters
 from outbox_kernel.kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.matching import check_pattern, matches
 from outbox_kernel.kernel.retry import RetrySchedule, is_number
-from outbox_kernel.kernel.wire.types import admits, is_subclass, resolved
+from outbox_kernel.kernel.stored import StoredEvent
+from outbox_kernel.kernel.wire.types import admits, is_subclass, is_union, resolved, unwrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from outbox_kernel.kernel.catalogue import EventType
 
-E_contra = TypeVar("E_contra", bound=DomainEvent, contravariant=True)
-H = TypeVar("H", bound=type)
+E_contra = TypeVar("E_contra", bound=DomainEvent | StoredEvent, contravariant=True)
+H = TypeVar("H", bound=Callable[..., Any])
 
 TIMEOUT_SECONDS = 30.0
 
@@ -37,21 +41,29 @@ class EventHandler(Protocol[E_contra]):
 
 @attrs.frozen
 class HandlerRegistration:
-    """A handler class under its stable name, with what it handles and how."""
+    """A handler, a class or a function, under its stable name, with what it handles and how."""
 
     name: str
-    handler: type[EventHandler[Any]]
+    handler: type[EventHandler[Any]] | Callable[..., Any]
     events: tuple[type[DomainEvent], ...]
+    """Whose events it gets as objects of their classes."""
     renamed_from: str | None = None
     retry: RetrySchedule | None = None
     timeout_seconds: float = TIMEOUT_SECONDS
     ordered: bool = True
     on_dead: Literal["park", "continue"] = "park"
     queue: str | None = None
+    patterns: tuple[str, ...] = ()
+    """Whose other events it gets as they are stored."""
+
+    def is_for(self, event_class: type[DomainEvent]) -> bool:
+        """Whether it handles events of this class."""
+        known = catalogue.definitions.event_by_class.get(event_class)
+        return event_class in self.events or (known is not None and matches(known.name, self.patterns))
 
 
 def handles(
-    *events: type[DomainEvent],
+    *events: type[DomainEvent] | str,
     name: str | None = None,
     renamed_from: str | None = None,
     retry: RetrySchedule | None = None,
@@ -60,36 +72,46 @@ def handles(
     on_dead: Literal["park", "continue"] = "park",
     queue: str | None = None,
 ) -> Callable[[H], H]:
-    """Register a class as handler of these events; may be stacked, one stable name per set of options."""
-    for found in events:
+    """Register a class or a function as handler of these events, given as classes or as patterns of their names.
+
+    It may be stacked, one stable name per set of options. An event of a class is given as that class; any other that
+    a pattern means as a `StoredEvent`.
+    """
+    classes = tuple(found for found in events if not isinstance(found, str))
+    patterns = tuple(found for found in events if isinstance(found, str))
+    for found in classes:
         if not is_subclass(found, DomainEvent):
             raise DefinitionError(
-                f"@handles takes event classes, and {found!r} is none: @handles(AccountCreated)"
+                f"@handles takes event classes and patterns of their names, and {found!r} is none: "
+                '@handles(AccountCreated), @handles("order.*")'
             )
+    for pattern in patterns:
+        check_pattern(pattern)
 
-    def register(cls: H) -> H:
-        _check_handler(cls, events)
+    def register(handler: H) -> H:
+        _check_handler(handler, classes, patterns)
         registration = HandlerRegistration(
-            _default_name(cls) if name is None else name,
-            cls,
-            events,
+            _default_name(handler) if name is None else name,
+            handler,
+            classes,
             renamed_from,
             retry,
             timeout,
             ordered,
             on_dead,
             queue,
+            patterns,
         )
         _check_options(registration)
         _add(registration)
-        return cls
+        return handler
 
     return register
 
 
 def get_handlers_for(event_class: type[DomainEvent]) -> tuple[HandlerRegistration, ...]:
     """Return who handles events of this class, by name."""
-    return tuple(found for found in registered_handlers() if event_class in found.events)
+    return tuple(found for found in registered_handlers() if found.is_for(event_class))
 
 
 def registered_handlers() -> tuple[HandlerRegistration, ...]:
@@ -97,19 +119,37 @@ def registered_handlers() -> tuple[HandlerRegistration, ...]:
     return tuple(registration for _, registration in sorted(catalogue.definitions.handlers.items()))
 
 
-def _check_handler(cls: type, events: tuple[type[DomainEvent], ...]) -> None:
-    if not isinstance(cls, type):
-        raise DefinitionError(f"@handles stands on a class, and {cls!r} is none")
-    if not events:
-        raise DefinitionError(f"@handles on {cls.__name__} names no event; write @handles(AccountCreated)")
-    for event_class in events:
+def _check_handler(handler: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...]) -> None:
+    if not isinstance(handler, type) and not inspect.isfunction(handler):
+        raise DefinitionError(f"@handles stands on a class or a function, and {handler!r} is neither")
+    if not (classes or patterns):
+        raise DefinitionError(
+            f"@handles on {handler.__name__} names no event; write @handles(AccountCreated)"
+        )
+    for event_class in classes:
         if event_class not in catalogue.definitions.event_by_class:
             raise DefinitionError(
-                f"@handles on {cls.__name__}: {event_class!r} is no event; put @event on it"
+                f"@handles on {handler.__name__}: {event_class!r} is no event; put @event on it"
             )
-    handle = getattr(cls, "handle", None)
+    handle = handler
+    if isinstance(handler, type):
+        handle = _checked_method(handler)
+    else:
+        _check_function(handler)
+    taken = [each.annotation for each in inspect.signature(handle).parameters.values()]
+    taken = taken[1:2] if isinstance(handler, type) else taken[:1]
+    if taken not in ([], [inspect.Parameter.empty]):
+        _check_annotation(handler.__name__, resolved(taken[0], handle.__module__), classes, patterns)
+
+
+def _checked_method(cls: type) -> Any:
+    """Return a class's `handle`, or refuse the class."""
+    handle: Any = getattr(cls, "handle", None)
     if not inspect.iscoroutinefunction(handle):
-        raise DefinitionError(f"{cls.__name__} is no EventHandler; give it `async def handle(self, event)`")
+        raise DefinitionError(
+            f"{cls.__name__} is no EventHandler; give it `async def handle(self, event)`, or put @handles on a "
+            "function: one that is not async runs in a thread"
+        )
     try:
         inspect.signature(handle).bind(None, None)
     except TypeError as error:
@@ -117,21 +157,46 @@ def _check_handler(cls: type, events: tuple[type[DomainEvent], ...]) -> None:
             f"{cls.__name__}.handle must take the event and nothing else it needs ({error}); "
             "dependencies belong in the constructor"
         ) from error
-    for event_class in events:
-        _check_annotation(cls, handle, event_class)
+    return handle
 
 
-def _check_annotation(cls: type, handle: Any, event_class: type[DomainEvent]) -> None:
-    """Refuse an event that `handle` plainly does not take."""
-    taken = [parameter.annotation for parameter in inspect.signature(handle).parameters.values()][1:2]
-    if taken in ([], [inspect.Parameter.empty]):
-        return
-    declared = resolved(taken[0], handle.__module__)
-    if not admits(declared, partial(issubclass, event_class)):
+def _check_function(function: Callable[..., Any]) -> None:
+    owner = function.__qualname__.rpartition(".")[0]
+    if owner and not owner.endswith("<locals>"):
         raise DefinitionError(
-            f"@handles on {cls.__name__} names {event_class.__name__}, but its handle takes "
-            f"{inspect.formatannotation(declared)}; make these the same, or annotate a union of all its events"
+            f"@handles stands on {function.__qualname__}, a method; put it on the class, or on a function"
         )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{function.__qualname__} yields, so calling it does nothing; let it return")
+    check_parameters(function)
+
+
+def _check_annotation(
+    name: str, declared: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...]
+) -> None:
+    """Refuse an event that a handler plainly does not take."""
+    shown = inspect.formatannotation(declared)
+    for event_class in classes:
+        if not _takes(declared, event_class):
+            raise DefinitionError(
+                f"@handles on {name} names {event_class.__name__}, but its handle takes {shown}; "
+                "make these the same, or annotate a union of all its events"
+            )
+    if patterns and not _takes(declared, StoredEvent):
+        raise DefinitionError(
+            f"@handles on {name} names the pattern {patterns[0]!r}, but its handle takes {shown}; "
+            "let it take a StoredEvent, in a union with the classes that are named as well"
+        )
+
+
+def _takes(declared: Any, cls: type) -> bool:
+    """Whether a parameter of this type may be given such an object; what cannot be told may."""
+    declared = unwrapped(declared)
+    if is_union(declared):
+        return any(_takes(member, cls) for member in get_args(declared))
+    origin = get_origin(declared)
+    # Of `list[X]` a list is meant, whatever is in it.
+    return admits(origin if isinstance(origin, type) else declared, partial(issubclass, cls))
 
 
 def _check_options(registration: HandlerRegistration) -> None:
@@ -165,11 +230,11 @@ def _check_options(registration: HandlerRegistration) -> None:
         raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
 
 
-def _default_name(cls: type) -> str:
-    """Name a handler <context>.<ClassName>: the context is the package that has the `handlers` room."""
-    parts = cls.__module__.split(".")
+def _default_name(handler: Callable[..., Any]) -> str:
+    """Name a handler <context>.<its own name>: the context is the package that has the `handlers` room."""
+    parts = handler.__module__.split(".")
     context = parts[parts.index("handlers", 1) - 1] if "handlers" in parts[1:] else parts[-1]
-    return f"{context}.{cls.__name__}"
+    return f"{context}.{handler.__name__}"
 
 
 def _add(registration: HandlerRegistration) -> None:
@@ -185,13 +250,14 @@ def _add(registration: HandlerRegistration) -> None:
             f"handler name {registration.name!r} is claimed by {catalogue.full_name(present.handler)} and by "
             f"{catalogue.full_name(registration.handler)}; give one of them another name="
         )
-    if attrs.evolve(present, events=registration.events) != registration:
+    if attrs.evolve(present, events=registration.events, patterns=registration.patterns) != registration:
         raise DefinitionError(
             f"handler {registration.name!r} is registered twice with different options; "
             "use one @handles for all its events, or give the second another name="
         )
     events = dict.fromkeys((*present.events, *registration.events))
-    handlers[registration.name] = attrs.evolve(present, events=tuple(events))
+    patterns = dict.fromkeys((*present.patterns, *registration.patterns))
+    handlers[registration.name] = attrs.evolve(present, events=tuple(events), patterns=tuple(patterns))
 
 
 def _check_rename(registration: HandlerRegistration) -> None:

@@ -53,7 +53,7 @@ def deserialize_event(event_type: str, payload: str | Payload, version: int | No
     `version` is the payload's; by default it is what a payload in camel says itself, else the newest.
     """
     newest = catalogue.newest_event_type(event_type)
-    body = _parse(event_type, payload)
+    body = parsed(event_type, payload)
     body = lifted(newest, body, _version_in(body, newest) if version is None else version)
     try:
         return _in(newest)(body, newest.cls)
@@ -99,7 +99,8 @@ def _decoded(text: str) -> object:
     return _decoder.decode(text)
 
 
-def _parse(event_type: str, payload: str | Payload) -> Payload:
+def parsed(event_type: str, payload: str | Payload) -> Payload:
+    """Return a stored payload as the object that it is, or raise MalformedPayload."""
     if isinstance(payload, dict):
         return payload
     try:

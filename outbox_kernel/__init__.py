@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         Repository,
         RetryAfter,
         RetrySchedule,
+        StoredEvent,
         UnitOfWork,
-        aggregate,
         applies,
         clock,
         current_delivery,
@@ -66,14 +66,18 @@ if TYPE_CHECKING:
         upcasts,
     )
 
+    # Of the package, mypy may take this name for the module that is called so.
+    from outbox_kernel.kernel.aggregate import aggregate
+
 # The imports above once more, for who runs the code instead of checking it; a test holds the two together.
 NAMES_BY_HOME = {
     "outbox_kernel.kernel": (
         "EXPONENTIAL TIERED AggregateRoot Conflict DomainError DomainEvent EventBus EventDispatcher EventHandler "
-        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule UnitOfWork aggregate applies clock "
+        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule StoredEvent UnitOfWork applies clock "
         "current_delivery current_headers deserialize_event discover_handlers event event_context get_handlers_for "
         "handles retry_on_conflict sensitive serialize_event upcasts"
     ),
+    "outbox_kernel.kernel.aggregate": "aggregate",
     "outbox_kernel.infrastructure.container": "build_container",
     "outbox_kernel.infrastructure.database": "SqlAlchemyRepository SqlAlchemyUnitOfWork create_engine session_factory",
     "outbox_kernel.infrastructure.outbox": (
@@ -108,6 +112,7 @@ __all__ = [
     "Settings",
     "SqlAlchemyRepository",
     "SqlAlchemyUnitOfWork",
+    "StoredEvent",
     "UnitOfWork",
     "aggregate",
     "aggregate_columns",

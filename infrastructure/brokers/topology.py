@@ -6,12 +6,12 @@ A context declares its own in a room named `topology`, as `PUBLISHERS` and `QUEU
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from outbox_kernel.infrastructure.errors import TopologyInvalid
+from outbox_kernel.kernel.matching import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ DEAD_LETTER_EXCHANGE = "messaging.dlx"
 DEAD_LETTER_QUEUE = "messaging.dlq"
 NAME_BYTES_MAX = 255
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
-# Event types by fnmatch, as subscriptions are; what a queue is bound by is the broker's own language.
+# Event types as subscriptions name them; what a queue is bound by is the broker's own language.
 _PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]+")
 _BINDING = re.compile(r"(?:[A-Za-z0-9_\-]+|\*|#)(?:\.(?:[A-Za-z0-9_\-]+|\*|#))*")
 
@@ -81,7 +81,7 @@ class Publisher:
 
     def selects(self, event_type: str) -> bool:
         """Whether it is for events of this type."""
-        return any(fnmatchcase(event_type, pattern) for pattern in self.patterns)
+        return matches(event_type, self.patterns)
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
 )
 from outbox_kernel.infrastructure.outbox.migrator import pending, require_encoding
+from outbox_kernel.kernel.calling import THREADS as HANDLERS_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -80,7 +81,7 @@ def _other_tasks() -> set[asyncio.Task[Any]]:
 
 
 def _threads_left() -> list[str]:
-    every = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+    every = [each for each in threading.enumerate() if each.name.startswith((_THREADS, HANDLERS_THREADS))]
     deadline = time.monotonic() + LEFT_OVER_SECONDS
     for thread in every:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -70,8 +70,8 @@ def _players(acting: Collection[str], packages: tuple[str, ...]) -> list[str]:
     return [package for package in packages if package in acting or package in reacting]
 
 
-def _context_of(cls: type[Any], packages: tuple[str, ...]) -> str | None:
-    return next((package for package in packages if cls.__module__.startswith(f"{package}.")), None)
+def _context_of(definition: Any, packages: tuple[str, ...]) -> str | None:
+    return next((package for package in packages if definition.__module__.startswith(f"{package}.")), None)
 
 
 async def play(settings: Settings, scenes: Scenes, printer: Printer) -> dict[str, Any]:

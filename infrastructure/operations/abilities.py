@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.inspection import RELAYS, WAITING_KINDS
-from outbox_kernel.infrastructure.relay.roster import ANY_VERSION
+from outbox_kernel.kernel.matching import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +107,7 @@ async def stranded(
 
 def _due_by(event_type: str, subscription: Mapping[str, Any]) -> list[str]:
     patterns: Iterable[str] = subscription.get("carried_no_more", ())
-    return [each for each in patterns if fnmatchcase(event_type, each.rpartition("/")[2])]
+    return [each for each in patterns if matches(event_type, [each.rpartition("/")[2]])]
 
 
 def why_not(
@@ -119,8 +118,7 @@ def why_not(
     if not carrying:
         return NOT_CARRIED
     newest = max(_newest(each, event_type) for each in carrying)
-    # A publisher sends whatever it is due for, also by what its code no longer says.
-    if newest >= event_version or any(ANY_VERSION in each.values() for each in carrying):
+    if newest >= event_version:
         return None
     if newest <= 0:
         return NOT_FOR_TYPE
@@ -128,4 +126,4 @@ def why_not(
 
 
 def _newest(known: dict[str, Any], event_type: str) -> int:
-    return max((int(known[pattern]) for pattern in known if fnmatchcase(event_type, pattern)), default=0)
+    return max((int(known[pattern]) for pattern in known if matches(event_type, [pattern])), default=0)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import attrs
 from lagom import Container
 from lagom.exceptions import UnresolvableType
 
+from outbox_kernel.infrastructure.calling import Call, caller, made_once
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
-from outbox_kernel.infrastructure.scopes import AnyContainer, scopes_of
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.handlers import HandlerRegistration
+from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+    from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.stored import StoredEvent
 
 ANY_TYPE = "*"
 ANY_VERSION = 2**31 - 1
@@ -31,7 +33,7 @@ class Carried:
     """A handler that this process can run."""
 
     registration: HandlerRegistration
-    call: Callable[[DomainEvent], Awaitable[None]]
+    call: Call
     schedule: RetrySchedule
     kind: ClassVar[str] = "handler"
     name: str = attrs.field(init=False)
@@ -48,7 +50,11 @@ class Carried:
     @property
     def patterns(self) -> list[str]:
         """The event types it is for."""
-        return sorted({catalogue.event_type_of(event).name for event in self.registration.events})
+        return sorted({*self._known_types, *self.registration.patterns})
+
+    @property
+    def _known_types(self) -> set[str]:
+        return {catalogue.event_type_of(event).name for event in self.registration.events}
 
     @property
     def subscribed_to(self) -> list[str]:
@@ -59,11 +65,23 @@ class Carried:
     @property
     def abilities(self) -> dict[str, int]:
         """The newest version of each event type that it can be given."""
-        return {pattern: newest_version(pattern) for pattern in self.patterns}
+        known = {name: newest_version(name) for name in self._known_types}
+        return {**known, **dict.fromkeys(self.registration.patterns, ANY_VERSION)}
 
     def can_run(self, event_type: str, event_version: int) -> bool:
         """Whether it can be given such an event."""
-        return event_type in self.patterns and event_version <= newest_version(event_type)
+        return any(
+            event_version <= newest and matches(event_type, (pattern,))
+            for pattern, newest in self.abilities.items()
+        )
+
+    def given(self, row: ClaimedEvent) -> DomainEvent | StoredEvent:
+        """Return an event as the handler gets it: of a class that it is for, else as it is stored."""
+        if self.registration.patterns:
+            event_type, version = row["event_type"], row["event_version"]
+            if event_type not in self._known_types or version > newest_version(event_type):
+                return row.stored()
+        return row.restored()
 
 
 @attrs.frozen(eq=False)
@@ -95,8 +113,8 @@ class CarriedPublisher:
 
     @property
     def abilities(self) -> dict[str, int]:
-        """The newest version of each event type that it can be given."""
-        return dict.fromkeys(self.patterns, ANY_VERSION)
+        """The newest version of each event type that it can be given: it sends whatever it is due for."""
+        return {ANY_TYPE: ANY_VERSION}
 
     def can_run(self, _event_type: str, _event_version: int) -> bool:
         """Whatever its subscription is due for, it can send."""
@@ -110,32 +128,9 @@ def carry(registration: HandlerRegistration, container: AnyContainer, retries_ma
     """Make a handler ready to run."""
     return Carried(
         registration,
-        _caller(registration, container),
+        caller(registration, container),
         registration.retry or RetrySchedule.bounded(retries_max),
     )
-
-
-def _caller(
-    registration: HandlerRegistration, container: AnyContainer
-) -> Callable[[DomainEvent], Awaitable[None]]:
-    cls: Any = registration.handler
-    if _needs_nothing(cls, container):
-        # It is made once, and pays for no scope.
-        handle: Callable[[DomainEvent], Awaitable[None]] = cls().handle
-        return handle
-    open_scope = scopes_of(container)
-
-    async def call(event: DomainEvent) -> None:
-        async with open_scope() as make:
-            handler = await make(cls)
-            await handler.handle(event)
-
-    return call
-
-
-def _needs_nothing(cls: type, container: AnyContainer) -> bool:
-    """Whether its class says all there is to say; an application's own callable is asked all the same."""
-    return isinstance(container, Container) and not inspect.signature(cls).parameters
 
 
 Claim = tuple[str, str, str | None]
@@ -164,29 +159,22 @@ def check_names(claims: Iterable[Claim]) -> None:
 
 async def check_buildable(registrations: Iterable[HandlerRegistration], container: AnyContainer) -> None:
     """Raise HandlerNotBuilt unless the container can make every handler; for start-up (R14)."""
-    open_scope = scopes_of(container)
     for registration in registrations:
-        cls: Any = registration.handler
+        handler, is_class = registration.handler, isinstance(registration.handler, type)
         try:
-            if _needs_nothing(cls, container):
-                cls()
-                continue
-            async with open_scope() as make:
-                made = await make(cls)
+            made = await made_once(registration, container)
         except Exception as error:
+            asking = "its constructor asks" if is_class else "it asks"
+            own = handler.__name__ if is_class else "what it asks for"
             ours = isinstance(container, Container)
-            remedy = (
-                "register what its constructor asks for in a wiring module"
-                if ours
-                else f"let it make {cls.__name__}"
-            )
+            remedy = f"register what {asking} for in a wiring module" if ours else f"let it make {own}"
             raise HandlerNotBuilt(
                 f"handler {registration.name!r} cannot be made by the container ({_lacking(error)}): {remedy}"
             ) from error
-        if not callable(getattr(made, "handle", None)):
+        if is_class and not callable(getattr(made, "handle", None)):
             raise HandlerNotBuilt(
                 f"for handler {registration.name!r} the container gives {made!r:.80}, which has no `handle`: let it "
-                f"return an instance of {cls.__name__}"
+                f"return an instance of {handler.__name__}"
             )
 
 
@@ -214,7 +202,7 @@ class Subscription:
 
     def matches(self, event_type: str) -> bool:
         """Whether it is for events of this type."""
-        return not self.retired and any(fnmatchcase(event_type, pattern) for pattern in self.patterns)
+        return not self.retired and matches(event_type, self.patterns)
 
 
 @attrs.frozen
@@ -284,10 +272,7 @@ class Roster:
             )
             for each in self.carried.values()
             if each.name not in paused
-            # A delivery says who it is for: of a publisher's, its patterns need not be asked again.
-            for pattern, version in (
-                each.abilities if isinstance(each, Carried) else {ANY_TYPE: ANY_VERSION}
-            ).items()
+            for pattern, version in each.abilities.items()
         ]
 
     def _find(self, event_type: str, event_version: int) -> Due:

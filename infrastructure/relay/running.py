@@ -68,7 +68,7 @@ async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine."""
     try:
         with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
-            await run.carried.call(run.row.restored())
+            await run.carried.call(run.carried.given(run.row))
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and harms only itself
         return _ended(run, error)
     finally:

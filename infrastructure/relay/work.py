@@ -11,7 +11,8 @@ import attrs
 
 from outbox_kernel.kernel.context import Delivery
 from outbox_kernel.kernel.events import stamp_event
-from outbox_kernel.kernel.serialization import deserialize_event
+from outbox_kernel.kernel.serialization import deserialize_event, parsed
+from outbox_kernel.kernel.stored import StoredEvent
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # Which queues have brought it, beside the first: for a replay, and nobody's context.
 OTHER_QUEUES = "also_consumed_from"
 _NO_HEADERS: dict[str, Header] = {}
+_STORED_COLUMNS = tuple({each.name for each in attrs.fields(StoredEvent)} - {"payload", "headers"})
 
 
 def _column(name: str) -> Any:
@@ -66,8 +68,23 @@ class ClaimedEvent(asyncpg.Record):
     def restored(self) -> DomainEvent:
         """Decode it into an event of its newest version, stamped with its aggregate."""
         event = deserialize_event(self["event_type"], self["payload"], self["event_version"])
-        stamp_event(event, self["aggregate_type"], self["aggregate_id"], self["aggregate_version"])
+        stamp_event(
+            event,
+            self["aggregate_type"],
+            self["aggregate_id"],
+            self["aggregate_version"],
+            aggregate_key=self["aggregate_key"],
+            not_before=self["not_before"],
+        )
         return event
+
+    def stored(self) -> StoredEvent:
+        """Return it as it is stored, for whoever need not know its class."""
+        return StoredEvent(
+            payload=parsed(self["event_type"], self["payload"]),
+            headers=self.headers,
+            **{name: self[name] for name in _STORED_COLUMNS},
+        )
 
     def delivery(self, attempt: int) -> Delivery:
         """Return what a handler may read about this attempt."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import attrs
 
 from outbox_kernel.kernel.bus import stream_of
+from outbox_kernel.kernel.calling import awaitable
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.context import Delivery, handling
 from outbox_kernel.kernel.events import DomainEvent, stamp_event
+from outbox_kernel.kernel.handlers import registered_handlers
 from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
+from outbox_kernel.kernel.stored import StoredEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.context import Header
     from outbox_kernel.kernel.handlers import EventHandler
 
-E = TypeVar("E", bound=DomainEvent)
+E = TypeVar("E", bound=DomainEvent | StoredEvent)
 
 
 async def run_handler(
-    handler: EventHandler[E],
-    event: E,
+    handler: EventHandler[E] | Callable[[E], object],
+    event: E | DomainEvent,
     *,
     position: int = 1,
     attempt: int = 1,
@@ -35,20 +41,39 @@ async def run_handler(
 
     The handler gets the event as a relay would restore it, with where it stands (taken from a recorded
     event, or from the arguments), and `current_delivery()` tells it position, attempt and headers. What
-    it commits carries `causation_id` and `correlation_id`.
+    it commits carries `causation_id` and `correlation_id`. One of a pattern gets it as a `StoredEvent`. Of a
+    function give what else it asks for with `functools.partial`; one that is not `async` runs in a thread.
     """
-    delivery = Delivery(event.event_id, position, attempt, dict(headers or {}))
-    stream = stream_of(aggregate_type, aggregate_id)
-    if stream == (None, None, None):
-        stream = event.aggregate_type, event.aggregate_id, event.aggregate_key
-    kind, uuid, key = stream
-    received = _received(event)
-    stamp_event(received, kind, uuid, aggregate_version or event.aggregate_version, aggregate_key=key)
+    if isinstance(event, StoredEvent):
+        given: Any = attrs.evolve(
+            event, position=event.position or position, headers={**event.headers, **(headers or {})}
+        )
+        delivery = Delivery(event.event_id, given.position, attempt, given.headers)
+    else:
+        delivery = Delivery(event.event_id, position, attempt, dict(headers or {}))
+        given = _received(event)
+        stream = stream_of(aggregate_type, aggregate_id)
+        if stream == (None, None, None):
+            stream = event.aggregate_type, event.aggregate_id, event.aggregate_key
+        kind, uuid, key = stream
+        stamp_event(given, kind, uuid, aggregate_version or event.aggregate_version, aggregate_key=key)
+        if _gets_it_stored(handler, event):
+            given = StoredEvent.of(given, position=position, headers=delivery.headers)
+    method = getattr(handler, "handle", None)
+    handle: Any = awaitable(cast("Callable[[E], object]", handler)) if method is None else method
     with handling(delivery):
-        await handler.handle(received)
+        await handle(given)
 
 
-def _received(event: E) -> E:
+def _gets_it_stored(handler: object, event: DomainEvent) -> bool:
+    """Whether a registered handler has this event by a pattern alone."""
+    written = handler.func if isinstance(handler, partial) else handler
+    mine = [each for each in registered_handlers() if each.handler in (type(handler), written)]
+    due = [each for each in mine if each.is_for(type(event))]
+    return bool(due) and not any(type(event) in each.events for each in due)
+
+
+def _received(event: DomainEvent) -> DomainEvent:
     event_type = event_type_of(type(event))
-    restored = deserialize_event(event_type.name, serialize_event(event), event_type.version)
-    return cast("E", restored)  # or of its newest version, which is what the handler must cope with
+    # Maybe of its newest version, which is what the handler must cope with.
+    return deserialize_event(event_type.name, serialize_event(event), event_type.version)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import like
+
 # Take pending events, each with all earlier open ones of its aggregate being taken too or in our hands already.
 # 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most,
 # 8 names under which deliveries may keep an event from being handled here at once, 9 position below which nothing can
@@ -72,7 +74,7 @@ WITH lease AS (
       SELECT FROM blocked WHERE blocked.aggregate_type = fitting.aggregate_type
         AND blocked.aggregate_id = fitting.aggregate_id AND blocked.position < fitting.position)))
   RETURNING position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-            payload::text, headers::text, occurred_at, created_at, takeovers
+            payload::text, headers::text, occurred_at, created_at, takeovers, aggregate_key, not_before
 ), behind AS MATERIALIZED (
   SELECT name FROM unnest((SELECT $8::text[])) AS names (name)
   WHERE pg_stat_get_dead_tuples('{outbox_deliveries}'::regclass) > 5000
@@ -89,7 +91,7 @@ SELECT claimed.*,
        NULL::text AS report
 FROM claimed
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'more', (SELECT count(*) FROM candidate) = $5 OR (SELECT count(*) FROM candidate) > (SELECT count(*) FROM fitting),
   'last', (SELECT max(position) FROM fitting),
@@ -119,7 +121,7 @@ FROM (VALUES (true)) AS always LEFT JOIN LATERAL (
 # 3-5: what its death means, since a run that kills the process never comes to say it, 15 bytes at most, 16 handlers
 # that run code, which may kill the process: of theirs, what was taken over twice is a suspect. 17-18 turns to look at,
 # whatever the scan hops over (handler, order_key): their heads cost a probe each, however much is not cleaned up.
-CLAIM_DELIVERIES = """
+_CLAIM_DELIVERIES = """
 WITH RECURSIVE lease AS (
   SELECT FROM {outbox_relays}
   WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($12::timestamptz, clock_timestamp()) FOR SHARE
@@ -142,8 +144,9 @@ WITH RECURSIVE lease AS (
 ), head AS MATERIALIZED (
   (SELECT * FROM hop LIMIT $8) UNION ALL SELECT * FROM known
 ), ability AS MATERIALIZED (
-  SELECT * FROM unnest((SELECT $3::text[]), (SELECT $4::text[]), (SELECT $5::int[]), (SELECT $13::text[]),
-                       (SELECT $14::text[])) AS ability (handler, event_type, event_version, former, on_dead)
+  SELECT *, <like> AS pattern
+  FROM unnest((SELECT $3::text[]), (SELECT $4::text[]), (SELECT $5::int[]), (SELECT $13::text[]),
+              (SELECT $14::text[])) AS ability (handler, event_type, event_version, former, on_dead)
 ), ours AS MATERIALIZED (
   SELECT head.*, head.takeovers >= 2 AND head.handler = ANY ($16::text[]) AS suspect
   FROM head JOIN {outbox_events} AS event USING (event_id)
@@ -152,7 +155,7 @@ WITH RECURSIVE lease AS (
     SELECT FROM {outbox_subscriptions}
     WHERE name = head.handler AND (paused_at IS NOT NULL OR retired_at IS NOT NULL))
   AND EXISTS (
-    SELECT FROM ability WHERE ability.handler = head.handler AND ability.event_type IN (event.event_type, '*')
+    SELECT FROM ability WHERE ability.handler = head.handler AND event.event_type LIKE ability.pattern
       AND event.event_version <= ability.event_version
       AND (
         SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
@@ -175,7 +178,7 @@ WITH RECURSIVE lease AS (
              AND delivery.available_at <= coalesce($12::timestamptz, clock_timestamp())
              AND EXISTS (
                SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
-               WHERE ability.handler = delivery.handler AND ability.event_type IN (event.event_type, '*')
+               WHERE ability.handler = delivery.handler AND event.event_type LIKE ability.pattern
                  AND event.event_version <= ability.event_version
                  AND (
                    SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
@@ -206,10 +209,11 @@ WITH RECURSIVE lease AS (
 )
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
        aggregate_version, payload::text, headers::text, occurred_at, event.created_at, claimed.takeovers,
-       claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts, NULL::text AS report
+       aggregate_key, not_before, claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts,
+       NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'seen', (SELECT count(*) FROM head),
@@ -223,3 +227,4 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     SELECT extract(epoch FROM min(available_at) - coalesce($12::timestamptz, clock_timestamp()))
     FROM ours WHERE available_at > coalesce($12::timestamptz, clock_timestamp())))::text
 """
+CLAIM_DELIVERIES = _CLAIM_DELIVERIES.replace("<like>", like("ability.event_type"))

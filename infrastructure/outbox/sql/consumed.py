@@ -6,6 +6,8 @@ is subscribed to is written `queue/event_type`, which no event's name can be.
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import like
+
 # Store events, in the order in which they came, each with the deliveries of its queue. Where the event is there
 # already, only the deliveries are added that it lacks. Returned is what is there now, and then the deliveries; what is
 # missing was either stored by somebody else at this moment, or has the number of another event of its aggregate. No
@@ -20,7 +22,7 @@ from __future__ import annotations
 # stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others. Headers
 # say which queues have brought an event, so that a handler that comes later can be given its queue's past.
 # 1-9 the events as columns, 10 queue, 11 now.
-STORE_CONSUMED = """
+_STORE_CONSUMED = """
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::text[],
                        $9::timestamptz[]) WITH ORDINALITY
@@ -30,7 +32,10 @@ WITH given AS MATERIALIZED (
   SELECT DISTINCT given.event_type, subscription.name, subscription.ordered
   FROM (SELECT DISTINCT event_type FROM given) AS given
   JOIN {outbox_subscriptions} AS subscription
-    ON $10 || '/' || given.event_type = ANY (subscription.patterns) AND subscription.retired_at IS NULL
+    ON subscription.retired_at IS NULL AND EXISTS (
+      SELECT FROM unnest(subscription.patterns) AS pattern
+      WHERE starts_with(pattern, $10 || '/')
+        AND given.event_type LIKE <like>)
 ), present AS MATERIALIZED (
   SELECT event.event_id, event.position, event.status,
          coalesce(headers->>'consumed_from' = $10, false) OR coalesce(headers->'also_consumed_from' ? $10, false)
@@ -85,6 +90,7 @@ SELECT event_id, NULL AS handler, NULL AS order_key FROM found
 UNION ALL
 SELECT event_id, handler, order_key FROM written
 """
+STORE_CONSUMED = _STORE_CONSUMED.replace("<like>", like("substr(pattern, length($10) + 2)"))
 
 # Which of these events are there. 1 event ids.
 PRESENT = """

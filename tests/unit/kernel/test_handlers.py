@@ -1,5 +1,6 @@
 """K5: who reacts to which event, under which stable name and by which rules."""
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ from outbox_kernel.kernel import (
     DuplicateName,
     Reject,
     RetryAfter,
+    StoredEvent,
     event,
     get_handlers_for,
     handles,
@@ -159,7 +161,7 @@ def test_what_is_no_handler_is_refused() -> None:
     with pytest.raises(DefinitionError, match="dependencies belong in the constructor"):
         handles(Opened)(Greedy)
     with pytest.raises(DefinitionError, match="stands on a class"):
-        handles(Opened)(lambda event: None)  # type: ignore[type-var]
+        handles(Opened)(Greedy())  # type: ignore[type-var]  # what is refused
 
 
 def test_a_handler_names_registered_events() -> None:
@@ -186,7 +188,7 @@ def test_retry_after_takes_a_time_that_passes(seconds: float) -> None:
 
 def test_a_decorator_without_its_event_is_refused_at_once() -> None:
     """K5: `@handles` alone would otherwise swallow the class."""
-    with pytest.raises(DefinitionError, match=r"@handles takes event classes, and .* is none"):
+    with pytest.raises(DefinitionError, match=r"@handles takes event classes and patterns .* is none"):
 
         @handles  # type: ignore[arg-type]  # what is refused
         class Forgetful:
@@ -207,6 +209,10 @@ def taking(annotation: Any) -> type[Any]:
         (Closed | None, r"Closed \| None"),
         (int, "int"),
         (Annotated[Closed, 1], ""),
+        (list[Opened], "list"),
+        ("tuple[Opened, ...] | None", "tuple"),
+        (type[Opened], "type"),
+        (StoredEvent, "StoredEvent"),
     ],
     ids=str,
 )
@@ -265,3 +271,129 @@ def test_a_stacked_handler_takes_the_union_of_its_events() -> None:
         async def handle(self, event: Opened | Closed) -> None: ...
 
     assert [found.handler for found in get_handlers_for(Closed)] == [Both]
+
+
+# --- functions ------------------------------------------------------------------------------------------
+
+
+class Mailer:
+    pass
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_function_is_a_handler_and_stays_what_it_is(is_async: bool) -> None:
+    async def greet(event: Opened, mailer: Mailer, *, greeting: str = "hello") -> None: ...
+    def greet_at_once(event: Opened, mailer: Mailer) -> None: ...
+
+    function: Any = greet if is_async else greet_at_once
+    assert handles(Opened)(function) is function
+    (found,) = get_handlers_for(Opened)
+    assert (found.name, found.handler) == (f"test_handlers.{function.__name__}", function)
+
+
+def test_a_function_stacks_and_takes_options_as_a_class_does() -> None:
+    @handles(Opened, timeout=5)
+    @handles(Closed, timeout=5)
+    async def log(event: Opened | Closed) -> None: ...
+
+    (found,) = registered_handlers()
+    assert (set(found.events), found.timeout_seconds) == ({Opened, Closed}, 5)
+
+
+def eager() -> None: ...
+def named_only(*, event: Opened) -> None: ...
+def untyped(event: Opened, mailer) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - what is refused
+def unnamed(event: Opened, mailer: Mailer, /) -> None: ...
+def mistaken(event: Closed) -> None: ...
+def several(events: list[Opened]) -> None: ...
+def lazily(event: Opened) -> Iterator[None]:
+    yield
+
+
+async def lazily_too(event: Opened) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (eager, "eager takes no event; give it one as its first parameter"),
+        (named_only, "named_only takes no event"),
+        (
+            untyped,
+            "untyped asks for 'mailer', and the container fills what is named and has a type; annotate",
+        ),
+        (unnamed, "unnamed asks for 'mailer'"),
+        (mistaken, "@handles on mistaken names Opened, but its handle takes .*Closed; make these the same"),
+        (several, r"@handles on several names Opened, but its handle takes list\[.*Opened\]"),
+        (lazily, "lazily yields, so calling it does nothing; let it return"),
+        (lazily_too, "lazily_too yields"),
+        (lambda event: None, "handler name '.*<lambda>' cannot be used"),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_a_function_that_cannot_be_called_with_its_event_is_refused(function: Any, sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        handles(Opened)(function)
+    assert registered_handlers() == ()
+
+
+def test_a_method_is_refused_since_nobody_would_make_its_object() -> None:
+    with pytest.raises(DefinitionError, match=r"stands on .*Mistaken\.handle, a method; put it on the class"):
+
+        class Mistaken:
+            @handles(Opened)
+            async def handle(self, event: Opened) -> None: ...
+
+
+# --- patterns -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["handlers.*", "*", "*.opened", "handlers.opened", "handlers.*ed"])
+def test_a_handler_of_a_pattern_is_found_by_each_event_it_means(pattern: str) -> None:
+    @handles(pattern)
+    async def audit(event: StoredEvent) -> None: ...
+
+    (found,) = get_handlers_for(Opened)
+    assert (found.handler, found.events, found.patterns) == (audit, (), (pattern,))
+
+
+def test_a_pattern_means_no_event_of_another_name() -> None:
+    @handles("handlers.o*", "order.*")
+    async def audit(event: StoredEvent) -> None: ...
+
+    assert get_handlers_for(Closed) == ()
+
+
+def test_patterns_stand_beside_classes_and_stack() -> None:
+    @handles("order.*")
+    @handles("handlers.cl*", Opened)
+    async def audit(event: StoredEvent | Opened) -> None: ...
+
+    (found,) = registered_handlers()
+    assert (found.events, found.patterns) == ((Opened,), ("handlers.cl*", "order.*"))
+    assert get_handlers_for(Opened) == get_handlers_for(Closed) == (found,)
+
+
+@pytest.mark.parametrize("pattern", ["", "order placed", "order.#", "[a-z]*", "queue/*", "x" * 201])
+def test_a_pattern_that_matches_no_name_is_refused(pattern: str) -> None:
+    with pytest.raises(DefinitionError, match="which no event's name can match; take letters"):
+        handles(pattern)(handler())
+    assert registered_handlers() == ()
+
+
+@pytest.mark.parametrize("annotation", [Opened, DomainEvent, list[StoredEvent]], ids=str)
+def test_a_handler_of_a_pattern_that_takes_no_stored_event_is_refused(annotation: Any) -> None:
+    sentence = (
+        r"@handles on Log names the pattern 'order\.\*', but its handle takes .*; let it take a StoredEvent"
+    )
+    with pytest.raises(DefinitionError, match=sentence):
+        handles("order.*")(taking(annotation))
+
+
+@pytest.mark.parametrize(
+    "annotation", [StoredEvent, StoredEvent | Opened, "StoredEvent", object, Any], ids=str
+)
+def test_a_handler_of_a_pattern_takes_a_stored_event(annotation: Any) -> None:
+    handles("order.*")(taking(annotation))
+    assert [found.patterns for found in registered_handlers()] == [("order.*",)]

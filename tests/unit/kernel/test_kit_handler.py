@@ -1,5 +1,7 @@
 """K12: one handler in a unit test, run as a relay would run it."""
 
+import threading
+from functools import partial
 from uuid import UUID, uuid4
 
 import attrs
@@ -7,13 +9,16 @@ import pytest
 
 from outbox_kernel.kernel import (
     AggregateRoot,
+    DefinitionError,
     Delivery,
     DomainEvent,
     NothingDelivered,
+    StoredEvent,
     UnserializableEvent,
     aggregate,
     current_delivery,
     event,
+    handles,
 )
 from outbox_kernel.kernel.testing import InMemoryUnitOfWork, run_handler
 
@@ -107,3 +112,67 @@ async def test_what_a_handler_raises_comes_out() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await run_handler(Failing(), Opened("ada"))
+
+
+async def test_a_function_gets_its_event_and_what_it_asks_for_with_partial() -> None:
+    seen: list[object] = []
+
+    async def greet(event: Opened, greeting: str) -> None:
+        seen.extend([f"{greeting} {event.owner}", current_delivery().attempt])
+
+    await run_handler(partial(greet, greeting="hello"), Opened("ada"), attempt=2)
+    assert seen == ["hello ada", 2]
+
+
+async def test_a_function_that_is_not_async_runs_in_a_thread_and_can_read_its_delivery() -> None:
+    seen: list[object] = []
+
+    def greet(event: Opened) -> None:
+        seen.extend([event.owner, current_delivery().position, threading.current_thread().name])
+
+    await run_handler(greet, Opened("ada"), position=7)
+    assert seen[:2] == ["ada", 7]
+    assert str(seen[2]).startswith("outbox-handler ")
+
+
+async def test_what_a_function_raises_in_its_thread_comes_out() -> None:
+    def fail(event: Opened) -> None:
+        raise ZeroDivisionError(event.owner)
+
+    with pytest.raises(ZeroDivisionError, match="ada"):
+        await run_handler(fail, Opened("ada"))
+
+
+async def test_a_coroutine_that_nobody_would_await_is_told() -> None:
+    async def greet(event: Opened) -> None: ...
+
+    def wrapped(event: Opened) -> object:
+        return greet(event)
+
+    with pytest.raises(DefinitionError, match="wrapped returned a coroutine, which nobody would await"):
+        await run_handler(wrapped, Opened("ada"))
+
+
+async def test_a_handler_of_a_pattern_gets_the_event_as_it_is_stored() -> None:
+    seen: list[StoredEvent] = []
+
+    @handles("handled.*")
+    async def audit(event: StoredEvent) -> None:
+        seen.append(event)
+
+    opened = Opened("ada")
+    await run_handler(audit, opened, position=7, headers={"user_id": "u-1"})
+    await run_handler(audit, StoredEvent.of(opened, headers={"user_id": "u-1"}), position=7)
+    assert seen == [StoredEvent.of(opened, position=7, headers={"user_id": "u-1"})] * 2
+
+
+async def test_a_handler_of_a_class_and_a_pattern_gets_the_class() -> None:
+    seen: list[object] = []
+
+    @handles(Opened, "handled.*")
+    async def audit(event: Opened | StoredEvent) -> None:
+        seen.append(type(event))
+
+    await run_handler(audit, Opened("ada"))
+    await run_handler(audit, Welcomed("ada"))
+    assert seen == [Opened, StoredEvent]

@@ -1,0 +1,72 @@
+"""How a handler is called: in a scope of its own, with all that it asks for (K5, R5).
+
+A class is made by the container, its constructor's parameters with it. A function is called with its event and what
+its further parameters ask the container for, made in that same scope; one that is not `async` runs in a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from lagom import Container
+
+from outbox_kernel.infrastructure.scopes import scopes_of
+from outbox_kernel.kernel.calling import asked_for, awaitable
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.scopes import AnyContainer
+    from outbox_kernel.kernel.handlers import HandlerRegistration
+
+Call = Callable[[Any], Awaitable[None]]
+
+
+def caller(registration: HandlerRegistration, container: AnyContainer) -> Call:
+    """Return what calls a handler with an event."""
+    handler: Any = registration.handler
+    if not isinstance(handler, type):
+        return _of_function(handler, container)
+    if needs_nothing(handler, container):
+        # It is made once, and pays for no scope.
+        handle: Call = handler().handle
+        return handle
+    open_scope = scopes_of(container)
+
+    async def call(event: Any) -> None:
+        async with open_scope() as make:
+            made = await make(handler)
+            await made.handle(event)
+
+    return call
+
+
+def _of_function(function: Callable[..., Any], container: AnyContainer) -> Call:
+    asked, run = asked_for(function), awaitable(function)
+    if not asked:
+        return run
+    open_scope = scopes_of(container)
+
+    async def call(event: Any) -> None:
+        async with open_scope() as make:
+            await run(event, **{name: await make(kind) for name, kind in asked.items()})
+
+    return call
+
+
+def needs_nothing(handler: type, container: AnyContainer) -> bool:
+    """Whether its class says all there is to say; an application's own callable is asked all the same."""
+    return isinstance(container, Container) and not inspect.signature(handler).parameters
+
+
+async def made_once(registration: HandlerRegistration, container: AnyContainer) -> Any:
+    """Make all that a run needs, and return the handler if it is a class's; for start-up."""
+    handler: Any = registration.handler
+    if isinstance(handler, type) and needs_nothing(handler, container):
+        return handler()
+    async with scopes_of(container)() as make:
+        if isinstance(handler, type):
+            return await make(handler)
+        for kind in asked_for(handler).values():
+            await make(kind)
+    return None

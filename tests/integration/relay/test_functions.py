@@ -1,0 +1,156 @@
+"""Handlers that are functions: given what they ask for, in a thread where they are not `async` (K5, R6, R8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import attrs
+import pytest
+from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, current_run
+from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.kernel import current_delivery, current_headers
+from outbox_kernel.kernel.handlers import HandlerRegistration
+from tests.domain import Noted, journal
+from tests.relaying import Recorder, Stage, handler
+from tests.waiting import until
+
+SOON = 0.02
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is slow or given up after seconds is so at once."""
+    monkeypatch.setattr(crew, "SLOW_SECONDS", SOON)
+
+
+@attrs.frozen
+class Shelf:
+    session: AsyncSession
+
+
+def of(function: Any, name: str = "f", **options: Any) -> HandlerRegistration:
+    return HandlerRegistration(name, function, (Noted,), **options)
+
+
+async def test_a_function_gets_what_it_asks_for_in_one_scope_with_one_session(stage: Stage) -> None:
+    """K5: as a handler class does."""
+    pairs: list[tuple[AsyncSession, AsyncSession]] = []
+    stage.container[SqlAlchemyUnitOfWork] = lambda: stage.uow()  # noqa: PLW0108 - a method would be taken for the thing itself
+
+    async def note(
+        event: Noted, session: AsyncSession, *, shelf: Shelf, uow: SqlAlchemyUnitOfWork, twice: bool = False
+    ) -> None:
+        pairs.append((session, shelf.session))
+        async with uow:
+            await uow.session.execute(insert(journal).values(line=f"{event.what} {twice}"))
+            await uow.commit()
+
+    await stage.put("a", "b")
+    await stage.drain(of(note))
+    assert await stage.journal() == ["a False", "b False"]
+    assert [one is other for one, other in pairs] == [True, True]
+    assert pairs[0][0] is not pairs[1][0]
+    assert await stage.receipts() == [("a", "f", "done"), ("b", "f", "done")]
+
+
+async def test_a_function_that_is_not_async_runs_in_a_thread_with_all_that_belongs_to_its_run(
+    stage: Stage,
+) -> None:
+    """K5, K10: its delivery, the headers of what it records, and the run whose receipt it writes."""
+    seen: list[Any] = []
+
+    def note(event: Noted, mailer: Recorder) -> None:
+        delivery, run = current_delivery(), current_run()
+        assert run is not None
+        seen.extend([event.what, delivery.attempt, delivery.headers, run.handler])
+        seen.extend([current_headers()["causation_id"] == str(delivery.event_id), type(mailer)])
+        seen.append(threading.current_thread() is threading.main_thread())
+
+    await stage.put("a", headers={"user_id": "u-1"})
+    await stage.drain(of(note))
+    assert seen == ["a", 1, {"user_id": "u-1"}, "f", True, Recorder, False]
+    assert await stage.events() == {"a": "delivered"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("x"), asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt(), StopIteration()],
+    ids=lambda error: type(error).__name__,
+)
+async def test_whatever_a_function_raises_in_its_thread_is_its_own_failure(
+    stage: Stage, error: BaseException
+) -> None:
+    """R8."""
+    good, seen = Recorder(), []
+
+    def bad(event: Noted) -> None:
+        seen.append(event.what)
+        if len(seen) == 1:
+            raise error
+
+    await stage.put("a")
+    for at in (0, 10):
+        await stage.drain(of(bad), handler("good", good), at=at)
+    assert (seen, good.seen) == (["a", "a"], ["a"])
+    assert await stage.events() == {"a": "delivered"}
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_function_that_hangs_in_its_thread_has_failed_and_may_not_commit_any_more(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R8: a thread cannot be ended; it is left behind, and others go on."""
+    gate, runs, good = threading.Event(), list[HandlerRun | None](), Recorder()
+
+    def hang(event: Noted) -> None:
+        runs.append(current_run())
+        gate.wait()
+
+    await stage.put("a")
+    await stage.drain(of(hang, timeout_seconds=SOON), handler("good", good))
+    delivery = await stage.delivery("a", "f")
+    assert (delivery["status"], delivery["attempts"], good.seen) == ("waiting", 1, ["a"])
+    assert "no end after 0.02 s" in (await stage.event("a"))["error_message"]
+    [run] = runs
+    assert run is not None
+    assert run.over
+    [left] = [each for each in threading.enumerate() if each.name.startswith("outbox-handler ")]
+    assert left.daemon
+    gate.set()
+
+    async def told() -> bool:
+        return "ended after its run had been given up" in caplog.text
+
+    with caplog.at_level(logging.WARNING):
+        await until(told)
+
+
+async def test_a_function_that_the_container_cannot_serve_stops_the_start(stage: Stage) -> None:
+    """R14."""
+
+    async def note(event: Noted, port: int) -> None: ...
+
+    with pytest.raises(
+        HandlerNotBuilt,
+        match=r"handler 'f' cannot be made by the container \(int.*\): register what it asks for in a wiring module",
+    ):
+        await stage.drain(of(note))
+
+
+async def test_a_function_whose_types_are_unknown_at_run_time_stops_the_start(stage: Stage) -> None:
+    """R14: such as of one that is imported for type checking alone."""
+
+    async def note(event: Noted, mailer: Mailer) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
+
+    with pytest.raises(
+        HandlerNotBuilt, match=r"the type of 'mailer' of .*note is not known while the program runs"
+    ):
+        await stage.drain(of(note))
