@@ -210,10 +210,6 @@ class AlreadyHandled(InfrastructureError):
     """An earlier run of this handler has committed its effect of this event; this one's is rolled back."""
 
 
-class SecondCommit(InfrastructureError):
-    """A handler commits twice in one run, but only one of the two could have the receipt."""
-
-
 class SnapshotTooOld(InfrastructureError):
     """A transaction under REPEATABLE READ or SERIALIZABLE has taken longer than a relay's lease."""
 

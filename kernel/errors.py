@@ -145,3 +145,15 @@ class RetryAfter(KernelError):
             raise ValueError(f"RetryAfter takes a finite number of seconds, zero or more, not {seconds!r}")
         self.seconds = seconds
         super().__init__(reason or f"retry after {seconds:g} s")
+
+
+class SecondCommit(KernelError):
+    """A handler commits a second effect in one run, but only one of the two could have the receipt."""
+
+    def __init__(self, handler: str, event_id: UUID) -> None:
+        self.handler, self.event_id = handler, event_id
+        super().__init__(
+            f"handler {handler!r} commits a second time while it handles event {event_id}: the first effect stays, "
+            "the second is not stored; give it atomic=True, so that all it does is one transaction, or make two "
+            "handlers of it"
+        )

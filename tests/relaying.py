@@ -219,5 +219,13 @@ class Stage:
             await line.close()
 
 
+async def has_claimed(relay: OutboxRelay) -> bool:
+    """Whether no claim is under way, which would hold the lease."""
+    work = relay._work  # noqa: SLF001 - nobody else can say
+    if work is None or work.claimer.turns.scanning:
+        return False
+    return not work.lines["claim"]._turn.locked()  # noqa: SLF001 - the claim has come back
+
+
 async def connected(url: str) -> Any:
     return await asyncpg.connect(url)

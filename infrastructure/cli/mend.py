@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -47,7 +48,12 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
 @click.command("retry")
 @selecting
 @click.option("--skipped", is_flag=True, help="Undo skips as well; of a single event they are undone anyway.")
-def retry(*, skipped: bool, yes: bool, as_json: bool, **words: Any) -> None:
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Also what is dead of a second commit: its first effect, which is there, happens once more.",
+)
+def retry(*, skipped: bool, again: bool, yes: bool, as_json: bool, **words: Any) -> None:
     """Run again, from the start and in order, what is dead or waits for another attempt.
 
     Name one EVENT, or say which by --handler, --aggregate, --type, or --all.
@@ -57,7 +63,7 @@ def retry(*, skipped: bool, yes: bool, as_json: bool, **words: Any) -> None:
     async def choose(desk: Desk) -> list[Chosen]:
         return await mending.choose_for_retry(desk, selection, skipped=skipped)
 
-    _change("retry", "retried", choose, mending.retry, yes=yes, as_json=as_json)
+    _change("retry", "retried", choose, partial(mending.retry, again=again), yes=yes, as_json=as_json)
 
 
 @click.command("skip")
@@ -126,6 +132,12 @@ def _change(
         print_json({done: result.changed, **attrs.asdict(result), "left": result.left})
     else:
         click.echo(f"{count(result.changed, 'delivery', 'deliveries')} {done}")
+    if result.half_done and not as_json:
+        click.echo(
+            f"{count(result.half_done, 'delivery', 'deliveries')} left half done: a first effect has committed, which "
+            "`outbox retry --again` lets happen once more; `outbox skip` leaves it at that",
+            err=True,
+        )
     if result.left and not as_json:
         click.echo(
             f"{count(result.left, 'delivery', 'deliveries')} had gone on meanwhile and were left", err=True

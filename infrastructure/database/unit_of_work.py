@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC0
 from outbox_kernel.infrastructure.database.explain import explain
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import as_conflict, constraint_name
-from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
@@ -120,12 +119,9 @@ class SqlAlchemyUnitOfWork:
 
     async def commit(self) -> None:
         """Make everything since the last commit durable, events included, or raise and store nothing."""
-        session, run = self.session, current_run()
+        session = self.session
         try:
-            if run is None:
-                await session.commit()
-            else:
-                await run.commit(session)
+            await session.commit()
         except Exception as error:
             await session.rollback()
             self._raise_explained(error, session)

@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.outbox.sql.operations import (
     LOCK_DELIVERIES,
     RECOUNT_EVENTS,
     RETRY,
+    RETRY_AGAIN,
     SKIP,
     SUBSCRIPTION_NAMES,
 )
@@ -35,6 +36,17 @@ class BeingHandled(InfrastructureError):
     """A relay has the delivery in its hands, and what it comes to is not ours to say."""
 
 
+class HalfDone(InfrastructureError):
+    """A delivery is dead of a second commit: another run would meet the receipt of the first, and count as done."""
+
+    def __init__(self, handler: str, event_id: UUID) -> None:
+        self.handler, self.event_id = handler, event_id
+        super().__init__(
+            f"{handler} has committed a first effect of event {event_id} and no second one: mend the handler, then "
+            "`outbox retry --again` lets it run, its first effect a second time too; `outbox skip` leaves it at that"
+        )
+
+
 @attrs.frozen
 class Chosen:
     """A delivery that was chosen."""
@@ -43,6 +55,8 @@ class Chosen:
     event_id: UUID
     handler: str
     status: str
+    half_done: bool = False
+    """Whether it is dead of a second commit, and the first one is there."""
 
 
 @attrs.frozen
@@ -51,11 +65,13 @@ class Change:
 
     chosen: int
     changed: int
+    half_done: int = 0
+    """How many were left because their first effect would happen again."""
 
     @property
     def left(self) -> int:
         """How many had gone on meanwhile: they succeeded, or a relay has them in its hands."""
-        return self.chosen - self.changed
+        return self.chosen - self.changed - self.half_done
 
 
 async def choose_for_retry(desk: Desk, selection: Selection, *, skipped: bool = False) -> list[Chosen]:
@@ -88,10 +104,23 @@ async def _require_given_up(desk: Desk, event_id: UUID, handlers: set[str]) -> N
 
 
 async def retry(
-    desk: Desk, chosen: Sequence[Chosen], advance: Callable[[int], None] = lambda _: None
+    desk: Desk,
+    chosen: Sequence[Chosen],
+    advance: Callable[[int], None] = lambda _: None,
+    *,
+    again: bool = False,
 ) -> Change:
-    """Let deliveries run again as if they had never failed or been skipped, the earliest first."""
-    return await _in_batches(desk, chosen, RETRY, advance)
+    """Let deliveries run again as if they had never failed or been skipped, the earliest first.
+
+    What is half done is left, or has its first effect `again`.
+    """
+    if again:
+        return await _in_batches(desk, chosen, RETRY_AGAIN, advance)
+    half_done = [each for each in chosen if each.half_done]
+    if half_done and len(half_done) == len(chosen):
+        raise HalfDone(half_done[0].handler, half_done[0].event_id)
+    change = await _in_batches(desk, chosen, RETRY, advance)
+    return attrs.evolve(change, half_done=len(half_done))
 
 
 async def skip(

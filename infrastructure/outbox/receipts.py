@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import attrs
+from sqlalchemy import RootTransaction
+from sqlalchemy.orm.session import SessionTransactionState
+from sqlalchemy.util import safe_reraise
 
-from outbox_kernel.infrastructure.errors import (
-    AlreadyHandled,
-    RunOver,
-    SecondCommit,
-    SnapshotTooOld,
-)
+from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver, SnapshotTooOld
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.outcomes import WRITE_RECEIPT
+from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITTEN, WRITE_RECEIPT
+from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from sqlalchemy.ext.asyncio import AsyncSession
-    from sqlalchemy.orm import Session
+    from sqlalchemy import Connection, Pool
+    from sqlalchemy.orm import SessionTransaction
 
 
 @attrs.define(eq=False)
@@ -35,45 +36,81 @@ class HandlerRun:
     schema: str | None = None
     former: str | None = None
     """The name that the handler was renamed from."""
+    database: str | None = None
+    """Where the outbox is, as DATABASE tells it; None: wherever the handler writes."""
     committed: bool = False
     committing: bool = False
-    """Its receipt is written, and what came of the commit is not known here yet."""
+    """Its receipt is written, and the commit is under way."""
+    unheard: bool = False
+    """Its receipt was written, and the commit ended in an error: the receipt is there, or is not."""
     handled: bool = False
     """It met the receipt of an earlier run, whatever the handler made of that."""
     refused: bool = False
     """It was not let commit, since the lease was lost, whatever the handler made of that."""
+    second: SecondCommit | None = None
+    """It would have committed a second effect, whatever the handler made of that."""
     over: bool = False
 
-    async def commit(self, session: AsyncSession) -> None:
-        """Commit a session's transaction together with the receipt, or raise why it must not."""
-        await session.run_sync(self._write_receipt)
+    def commit(self, transaction: SessionTransaction, commit: Callable[[], None]) -> None:
+        """Commit a session's outermost transaction, with the receipt if it has an effect, or raise why it must not."""
+        if transaction.session.twophase:
+            raise KernelError(
+                f"a session with twophase=True commits while handler {self.handler!r} runs, and a prepared transaction "
+                "can take no receipt; make the session without it"
+            )
+        if transaction._state is not SessionTransactionState.PREPARED:
+            transaction._prepare_impl()  # with its last flush, so that all it writes is known
+        if not self._takes_receipt(transaction):
+            commit()
+            return
         self.committing = True
         try:
-            await session.commit()
-        except Exception:
+            commit()
+        finally:
             self.committing = False
-            raise
-        self.committed = True
+            # What comes after the COMMIT, such as a listener of the application's, may fail too.
+            if transaction._state is SessionTransactionState.PREPARED:
+                self.unheard = True
+            else:
+                self.committed = True
 
-    def _write_receipt(self, session: Session) -> None:
+    def _takes_receipt(self, transaction: SessionTransaction) -> bool:
+        """Write the receipt where the effect is; return whether there is one. What is refused is rolled back."""
+        try:
+            return self._take_receipt(_committed_by(transaction))
+        except BaseException:
+            with safe_reraise():
+                transaction.rollback()
+            raise
+
+    def _take_receipt(self, connections: Iterable[Connection]) -> bool:
+        places = [each for each in connections if _is_in(each, self.database)]
+        if self.over or self.committed or len(places) > 1:
+            places = [each for each in places if execute(each, HAS_WRITTEN, ())]
+        if not places:
+            return False
         if self.over:
             raise self._run_over("the relay has given this run up")
-        if self.committed:
+        if self.committed or len(places) > 1:
             raise self._second_commit()
         # Sorted, so that old and new code take the two in one order.
         names = sorted({self.handler, self.former or self.handler})
         written = execute(
-            session.connection(),
+            places[0],
             in_schema(WRITE_RECEIPT, self.schema),
             (self.event_id, names, self.relay, self.epoch, None),
         )
-        if self.committing and written == "duplicate":
-            # Only what is durable stands in the way: of two at once this one has waited for the other, or the answer
-            # to an earlier one was lost.
-            self.committed = True
-        if self.committed:
-            raise self._second_commit()
+        if written == "no effect":
+            return False
+        self._check(written)
+        return True
+
+    def _check(self, written: str) -> None:
+        if self.committed or (self.committing and written == "duplicate"):
+            raise self._second_commit()  # of two at once this one has waited for the other
         if written == "duplicate":
+            # Of this run, if the answer to its commit was lost: then its effect is no failure that could make it dead.
+            self.committed = self.unheard
             self.handled = True
             raise AlreadyHandled(f"handler {self.handler!r} has handled event {self.event_id} already")
         if written == "old snapshot":
@@ -86,16 +123,39 @@ class HandlerRun:
             raise self._run_over("the relay has lost its lease")
 
     def _second_commit(self) -> SecondCommit:
-        return SecondCommit(
-            f"handler {self.handler!r} commits a second time while it handles event {self.event_id}; "
-            "put all of its effects into one commit, or let its first one emit an event for the rest"
-        )
+        self.second = SecondCommit(self.handler, self.event_id)
+        return self.second
 
     def _run_over(self, reason: str) -> RunOver:
         return RunOver(
             f"handler {self.handler!r} may not commit its effect of event {self.event_id}: {reason}, "
             "and another run of it is or will be under way"
         )
+
+
+def _committed_by(transaction: SessionTransaction) -> set[Connection]:
+    """Return the connections whose transactions end with this one; what it has merely joined is another's to commit."""
+    return {
+        connection
+        for connection, own, should_commit, _ in transaction._connections.values()
+        if should_commit and isinstance(own, RootTransaction)
+    }
+
+
+# By the pool, which engines with other options share.
+_databases: WeakKeyDictionary[Pool, str] = WeakKeyDictionary()
+
+
+def _is_in(connection: Connection, database: str | None) -> bool:
+    """Whether a connection writes into this database, by whatever engine, driver and address."""
+    if database is None:
+        return True
+    if connection.dialect.name != "postgresql":
+        return False
+    pool = connection.engine.pool
+    if _databases.get(pool) != database:
+        _databases[pool] = execute(connection, DATABASE, ())  # asked anew, since it may have become the same
+    return _databases[pool] == database
 
 
 _run: ContextVar[HandlerRun | None] = ContextVar("outbox_handler_run", default=None)
@@ -107,7 +167,7 @@ def current_run() -> HandlerRun | None:
 
 
 class running:  # noqa: N801 - read as a verb
-    """Let units of work inside the block write this run's receipt, or none."""
+    """Let the sessions that commit inside the block write this run's receipt, or none."""
 
     # A class, as `outbox_kernel.kernel.context.handling` is: both stand around every run.
     __slots__ = ("_run", "_token")

@@ -8,6 +8,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
+from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.kernel.aggregate import AggregateRoot
 
 
@@ -16,8 +17,12 @@ class CapturedTransaction(SessionTransaction):
 
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
+        run = current_run() if self._parent is None else None
         try:
-            super().commit(_to_root)
+            if run is None:
+                super().commit(_to_root)
+            else:
+                run.commit(self, super().commit)
         except (StaleDataError, DBAPIError) as error:
             raise_conflict(error)
             raise

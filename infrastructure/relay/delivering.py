@@ -61,6 +61,7 @@ class Delivering:
         """Begin to live."""
         self.hand.lease = self.tenure.lease
         await self.tenure.register(self.roster.carried.values())
+        self.hand.database = await self.tenure.store.database(self.tenure.line)
         self.presses.changed.set()  # the row is new, and says nothing of pauses
         await self.subscribe()
         self.tenure.regain()

@@ -27,6 +27,8 @@ class InHand:
     """Work by its lanes and turns, until it is told to the ledger or given back."""
 
     lease: Lease
+    database: str | None = None
+    """Where the outbox is: what commits there takes a receipt."""
 
     def __init__(self, ledger: Ledger, roster: Roster) -> None:
         self._ledger = ledger

@@ -12,7 +12,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
 from outbox_kernel.kernel.context import handling
-from outbox_kernel.kernel.errors import Reject, RetryAfter
+from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
@@ -89,7 +89,7 @@ def give_up(run: Run) -> Verdict:
     """Decide the outcome of a run that does not end even when it is cancelled."""
     run.given_up = run.receipt.over = True
     reason = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation")
-    return _failed(run, reason)
+    return _failed(run, run.receipt.second or reason)
 
 
 def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reason: str) -> Verdict:
@@ -116,6 +116,10 @@ def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reaso
 
 def _ended(run: Run, error: BaseException | None) -> Verdict:
     """Say what an end means: a success, the relay's own doing, or a failure."""
+    if run.receipt.second is not None:
+        return _failed(
+            run, run.receipt.second
+        )  # even if the handler swallowed it: half of its effect is missing
     if run.receipt.committed:
         return DONE if error is None else _succeeded_and_failed(run, error)
     if run.receipt.handled:
@@ -152,7 +156,7 @@ def _failed(run: Run, error: BaseException) -> Verdict:
 
 
 def _delay(run: Run, error: BaseException, attempts: int) -> float | None:
-    if isinstance(error, Reject):
+    if isinstance(error, Reject | SecondCommit):
         return None
     delay = run.carried.schedule.delay_after(attempts)
     if delay is not None and isinstance(error, RetryAfter):

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql import claims, in_schema, leases, outcomes, subscriptions
+from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
 from outbox_kernel.infrastructure.relay.roster import Subscription
 from outbox_kernel.infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
@@ -240,6 +241,11 @@ class Store:
     async def register(self, line: Line, lease: Lease, seconds: float, who: Sequence[Any]) -> None:
         """Begin to live."""
         await line.fetch(self._sql(leases.REGISTER), lease.relay, lease.epoch, seconds, *who, self.now)
+
+    async def database(self, line: Line) -> str:
+        """Tell the outbox's database from every other one."""
+        ((database,),) = await line.fetch(DATABASE)
+        return str(database)
 
     async def renew(self, line: Line, lease: Lease, seconds: float) -> bool:
         """Live on; False if the lease has run out or was ended."""

@@ -123,8 +123,12 @@ class Member:
     async def _run(self, carried: Carried, work: EventWork | DeliveryWork, attempts: int) -> Verdict | None:
         """Run a handler; None if its outcome is of no account: given up meanwhile, or the lease is lost."""
         row, lease = work.row, work.lease
-        former = carried.renamed_from
-        receipt = HandlerRun(row.event_id, carried.name, lease.relay, lease.epoch, self.schema, former)
+        receipt = HandlerRun(
+            *(row.event_id, carried.name, lease.relay, lease.epoch),
+            self.schema,
+            former=carried.renamed_from,
+            database=self.hand.database,
+        )
         run = self.run = Run(carried, row, attempts, receipt, self.task)
         verdict: Verdict | None = None
         try:

@@ -21,12 +21,18 @@ WAKE = """
 SELECT pg_notify($1, 'deliveries')
 """
 
-# Choose deliveries, in the order of their turns, with the positions of their events. 1 event id, 2 handler, 3 event
-# types as a pattern, 4 aggregate types, 5 aggregate id (each null: any), 6 statuses, 7 whether those that wait after a
-# failure are meant too.
-CHOOSE_DELIVERIES = """
-SELECT event.position, delivery.event_id, delivery.handler, delivery.status
-FROM {outbox_deliveries} AS delivery JOIN {outbox_events} AS event USING (event_id)
+# What is left of a run that would have committed a second effect, as its error says: the first one is there.
+_HALF_DONE = """delivery.error_message LIKE 'SecondCommit: %' AND EXISTS (
+      SELECT FROM {outbox_receipts} AS first
+      WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done')"""
+
+# Choose deliveries, in the order of their turns, with the positions of their events and whether they are half done.
+# 1 event id, 2 handler, 3 event types as a pattern, 4 aggregate types, 5 aggregate id (each null: any), 6 statuses,
+# 7 whether those that wait after a failure are meant too.
+CHOOSE_DELIVERIES = f"""
+SELECT event.position, delivery.event_id, delivery.handler, delivery.status,
+       coalesce({_HALF_DONE}, false) AS half_done
+FROM {{outbox_deliveries}} AS delivery JOIN {{outbox_events}} AS event USING (event_id)
 WHERE ($1::uuid IS NULL OR delivery.event_id = $1)
   AND ($2::text IS NULL OR delivery.handler = $2)
   AND ($3::text IS NULL OR event.event_type ~ $3)
@@ -34,7 +40,7 @@ WHERE ($1::uuid IS NULL OR delivery.event_id = $1)
   AND ($5::uuid IS NULL OR event.aggregate_id = $5)
   AND (delivery.status = ANY ($6::text[]) OR ($7 AND delivery.status = 'waiting' AND delivery.attempts > 0))
 ORDER BY delivery.position, delivery.handler
-"""
+"""  # noqa: S608 - the rule is ours
 
 # Hold deliveries against claims, in the order in which claims take them. 1 event ids, 2 handlers.
 LOCK_DELIVERIES = """
@@ -44,24 +50,34 @@ ORDER BY position, handler FOR UPDATE
 """
 
 # Let deliveries run again from the start, their skipping undone. What was suspected of killing processes stays a
-# suspect, or it would take its neighbours along first. 1 event ids, 2 handlers, 3 now.
-RETRY = """
-WITH retried AS (
-  UPDATE {outbox_deliveries} AS delivery
+# suspect, or it would take its neighbours along first. What is half done would meet its receipt, and be done with the
+# other half missing: it is left. 1 event ids, 2 handlers, 3 now.
+_UNLESS_HALF_DONE = " AND NOT wanted.half_done"
+RETRY = f"""
+WITH wanted AS MATERIALIZED (
+  SELECT delivery.event_id, delivery.handler, coalesce({_HALF_DONE}, false) AS half_done
+  FROM {{outbox_deliveries}} AS delivery
+  JOIN unnest($1::uuid[], $2::text[]) AS chosen (event_id, handler) USING (event_id, handler)
+), retried AS (
+  UPDATE {{outbox_deliveries}} AS delivery
   SET status = 'waiting', attempts = 0, takeovers = least(delivery.takeovers, 2), alone = false,
       error_message = NULL, lease_relay = NULL, lease_epoch = NULL,
       available_at = coalesce($3::timestamptz, clock_timestamp()),
       updated_at = coalesce($3::timestamptz, clock_timestamp())
-  FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler)
+  FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
-    AND delivery.status IN ('waiting', 'dead', 'skipped')
-  RETURNING delivery.event_id, delivery.handler
+    AND delivery.status IN ('waiting', 'dead', 'skipped'){_UNLESS_HALF_DONE}
+  RETURNING delivery.event_id, delivery.handler, wanted.half_done
 ), allowed_again AS (
-  DELETE FROM {outbox_receipts} AS receipt USING retried
-  WHERE receipt.event_id = retried.event_id AND receipt.handler = retried.handler AND receipt.outcome = 'skipped'
+  DELETE FROM {{outbox_receipts}} AS receipt USING retried
+  WHERE receipt.event_id = retried.event_id AND receipt.handler = retried.handler
+    AND (receipt.outcome = 'skipped' OR retried.half_done)
 )
 SELECT event_id, handler FROM retried
-"""
+"""  # noqa: S608 - the rule is ours
+
+# The same, and what is half done too: its first effect happens once more. 1 event ids, 2 handlers, 3 now.
+RETRY_AGAIN = RETRY.replace(_UNLESS_HALF_DONE, "")
 
 # Let deliveries go without an effect, for good: the receipt keeps a relay that was stopped from adding it later.
 # What a relay holds is left, unless that relay is no more. 1 event ids, 2 handlers, 3 now.

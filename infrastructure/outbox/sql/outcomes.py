@@ -146,28 +146,3 @@ WHERE delivery.event_id = given.event_id AND delivery.handler = given.handler
   AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
 RETURNING delivery.event_id
 """
-
-# Write the receipt of a handler's effect, in the transaction of the effect, while the lease holds. One for each
-# of its names: a relay of older code, where it has its former name, meets it there. A transaction of one snapshot
-# does not see the lease renewed after that was taken, and is told so.
-# 1 event id, 2 names, 3 relay, 4 epoch, 5 now.
-WRITE_RECEIPT = """
-WITH lease AS (
-  SELECT FROM {outbox_relays}
-  WHERE id = $3 AND epoch = $4 AND expires_at > coalesce($5::timestamptz, clock_timestamp())
-), written AS (
-  INSERT INTO {outbox_receipts} (event_id, handler) SELECT $1::uuid, name FROM lease, unnest($2::text[]) AS name
-  ON CONFLICT DO NOTHING RETURNING handler
-)
-SELECT CASE WHEN (SELECT count(*) FROM written) = cardinality($2::text[]) THEN 'written'
-            WHEN EXISTS (SELECT FROM lease) THEN 'duplicate'
-            WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
-              AND EXISTS (SELECT FROM {outbox_relays} WHERE id = $3 AND epoch = $4) THEN 'old snapshot'
-            ELSE 'lease lost' END
-"""
-
-# Ask which of these runs have a receipt. 1 event ids, 2 handlers.
-RECEIPTS_OF = """
-SELECT event_id, handler FROM {outbox_receipts}
-WHERE (event_id, handler) IN (SELECT * FROM unnest($1::uuid[], $2::text[]))
-"""

@@ -249,7 +249,27 @@ def test_retry_and_skip_say_how_many(run: Any, by_hand: Any) -> None:
     assert run("retry", event) == (0, "1 delivery retried\n", "")
     assert run("skip", event, "--handler", HANDLER) == (0, "1 delivery skipped\n", "")
     answer = json.loads(run("retry", event, "--json")[1])
-    assert answer == {"retried": 1, "chosen": 1, "changed": 1, "left": 0}
+    assert answer == {"retried": 1, "chosen": 1, "changed": 1, "left": 0, "half_done": 0}
+
+
+def test_retry_says_what_it_left_half_done_and_repeats_it_when_asked(run: Any, by_hand: Any) -> None:
+    """R6."""
+
+    async def half_done(outbox: Any) -> str:
+        event = await outbox.event(status="dead")
+        await outbox.delivery(event, error="SecondCommit: handler commits a second time")
+        await outbox.receipt(event, "done")
+        return str(event)
+
+    event = by_hand(half_done)
+    code, out, err = run("retry", event)
+    assert (code, out) == (1, "")
+    assert "outbox retry --again" in err
+    by_hand(dead_event)
+    code, out, err = run("retry", "--all", "--yes")
+    assert (code, out) == (0, "1 delivery retried\n")
+    assert err.startswith("1 delivery left half done: a first effect has committed")
+    assert run("retry", event, "--again") == (0, "1 delivery retried\n", "")
 
 
 @pytest.mark.parametrize(

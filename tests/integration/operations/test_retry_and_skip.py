@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.operations import AggregateKey, Selection
 from outbox_kernel.infrastructure.operations.mending import (
     BeingHandled,
     Change,
+    HalfDone,
     choose_for_retry,
     choose_for_skip,
     retry,
@@ -78,6 +79,43 @@ async def test_the_receipt_of_an_effect_outlives_a_retry(outbox: Any) -> None:
     await outbox.delivery(event)
     await outbox.receipt(event, "done")
     await retried(outbox)
+    assert await outbox.receipts() == [(event, "done")]
+
+
+async def test_what_a_second_commit_left_half_done_is_retried_only_when_asked_for(outbox: Any) -> None:
+    """R6: it would meet the receipt of its first effect, and count as done; or have that effect twice."""
+    half, whole = await outbox.event(status="dead"), await outbox.event(status="dead")
+    await outbox.delivery(half, error="SecondCommit: handler commits a second time")
+    await outbox.delivery(whole)
+    await outbox.receipt(half, "done")
+    with pytest.raises(HalfDone, match=r"outbox retry --again.* first effect a second time.*outbox skip"):
+        await retried(outbox, Selection(half))
+    assert await retried(outbox) == Change(2, 1, half_done=1)
+    assert await outbox.status(half) == "dead dead"
+    assert await outbox.receipts() == [(half, "done")]
+    chosen = await choose_for_retry(outbox.desk, Selection(half))
+    assert await retry(outbox.desk, chosen, again=True) == Change(1, 1)
+    assert await outbox.status(half) == "open waiting"
+    assert await outbox.receipts() == []
+
+
+async def test_a_skip_of_what_is_half_done_is_no_way_around(outbox: Any) -> None:
+    """R6."""
+    event = await outbox.event(status="dead")
+    await outbox.delivery(event, error="SecondCommit: handler commits a second time")
+    await outbox.receipt(event, "done")
+    await skipped(outbox, Selection(event))
+    assert await outbox.receipts() == [(event, "done")]
+    with pytest.raises(HalfDone):
+        await retried(outbox, Selection(event))
+
+
+async def test_a_retry_again_lets_no_other_effect_happen_twice(outbox: Any) -> None:
+    """R6: the answer to its commit was lost, so the next run meets its receipt, and is done."""
+    event = await outbox.event(status="open")
+    await outbox.delivery(event, "waiting", attempts=1)
+    await outbox.receipt(event, "done")
+    await retry(outbox.desk, await choose_for_retry(outbox.desk, ALL), again=True)
     assert await outbox.receipts() == [(event, "done")]
 
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import event, insert, text
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
-from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver, SecondCommit
-from outbox_kernel.infrastructure.outbox.receipts import current_run
-from outbox_kernel.infrastructure.relay import OutboxRelay
+from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver
+from outbox_kernel.infrastructure.operations import Desk, Selection
+from outbox_kernel.infrastructure.operations.mending import HalfDone, choose_for_retry, retry
+from outbox_kernel.infrastructure.operations.replaying import replay
+from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.kernel.errors import SecondCommit
 from tests.domain import Wallet, journal
-from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler, has_claimed
 from tests.waiting import until
 
 
@@ -27,6 +31,18 @@ def entering(stage: Stage) -> Any:
         await stage.enter(event.what)
 
     return act
+
+
+async def after_its_commit(session: AsyncSession, then: Callable[[], None]) -> None:
+    """Do something once the server has committed a session's transaction and nobody has been told so."""
+    connection: Any = (await session.connection()).sync_connection
+    commit = connection._commit_impl  # noqa: SLF001 - the last place before the answer is heard
+
+    def commit_and_then() -> None:
+        commit()
+        then()
+
+    connection._commit_impl = commit_and_then  # noqa: SLF001
 
 
 async def test_a_unit_of_work_leaves_a_receipt_with_its_effect(stage: Stage) -> None:
@@ -117,22 +133,70 @@ async def test_a_duplicate_that_the_handler_tells_in_its_own_words_counts_as_suc
     assert await stage.deliveries() == {}
 
 
-async def test_a_second_commit_in_one_run_is_refused(stage: Stage) -> None:
-    """R6: with a sentence; the first one counts."""
-    refused: list[str] = []
+async def test_a_second_commit_in_one_run_is_dead_at_once_and_names_both_ways_out(stage: Stage) -> None:
+    """R6: the first effect stays, and nobody is told that all is well."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        await stage.enter("second")
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert await stage.journal() == ["first"]
+    assert await stage.events() == {"a": "dead"}
+    assert await stage.receipts() == [("a", "h", "done")]
+    delivery = await stage.delivery("a", "h")
+    assert (delivery["status"], delivery["attempts"]) == ("dead", 1)
+    error = (await stage.event("a"))["error_message"]
+    assert error.startswith("SecondCommit: handler 'h' commits a second time")
+    assert "atomic=True" in error
+    assert "two handlers" in error
+
+
+@pytest.mark.parametrize("own_words", [False, True])
+async def test_a_second_commit_that_the_handler_swallows_is_dead_too(stage: Stage, own_words: bool) -> None:
+    """R6: half of what it is for is missing, whatever it makes of that."""
 
     async def act(event: Any) -> None:
         await stage.enter("first")
         try:
             await stage.enter("second")
         except SecondCommit as error:
-            refused.append(str(error))
-            raise
+            if own_words:
+                raise ValueError("could not book it") from error
 
     await stage.put("a")
     await stage.drain(handler("h", act))
-    assert "commits a second time" in refused[0]
     assert await stage.journal() == ["first"]
+    assert await stage.deliveries() == {("a", "h"): "dead"}
+    assert "commits a second time" in (await stage.event("a"))["error_message"]
+
+
+async def test_what_a_second_commit_left_runs_again_only_when_its_first_effect_may_happen_again(
+    stage: Stage,
+) -> None:
+    """R6: no retry and no replay repeats it in silence, and none forgets the second one."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        if not mended:
+            await stage.enter("second")
+
+    mended: list[bool] = []
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    mended.append(True)
+    desk = Desk(stage.witness, now=stage.at(1))
+    past = await Moment(ago=timedelta(hours=1)).resolved(desk)
+    assert (await replay(desk, "h", past, again=True)).due == 0
+    chosen = await choose_for_retry(desk, Selection())
+    with pytest.raises(HalfDone):
+        await retry(desk, chosen)
+    await stage.drain(handler("h", act), at=2)
+    assert await stage.journal() == ["first"]
+    await retry(desk, chosen, again=True)
+    await stage.drain(handler("h", act), at=2)
+    assert await stage.journal() == ["first", "first"]
     assert await stage.events() == {"a": "delivered"}
 
 
@@ -145,10 +209,8 @@ async def test_of_two_commits_at_once_one_is_refused(stage: Stage) -> None:
     await stage.put("a")
     await stage.drain(handler("h", act))
     assert len(await stage.journal()) == 1
-    delivery = await stage.delivery("a", "h")
-    assert delivery["status"] == "done"
-    error = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries")
-    assert error.startswith("SecondCommit: ")
+    assert await stage.deliveries() == {("a", "h"): "dead"}
+    assert (await stage.event("a"))["error_message"].startswith("SecondCommit: ")
 
 
 async def test_of_two_commits_at_once_one_is_refused_though_it_hears_first(stage: Stage) -> None:
@@ -156,14 +218,12 @@ async def test_of_two_commits_at_once_one_is_refused_though_it_hears_first(stage
     refused: list[BaseException] = []
 
     async def act(event: Any) -> None:
-        run = current_run()
-        assert run is not None
         async with stage.sessions() as session:
-            session.sync_session.commit = partial(commit_and_try, session.sync_session)  # type: ignore[method-assign]
-            await run.commit(session)
+            await session.execute(insert(journal).values(line="one"))
+            await after_its_commit(session, try_another)
+            await session.commit()
 
-    def commit_and_try(session: Session) -> None:
-        type(session).commit(session)
+    def try_another() -> None:
         try:
             await_only(stage.enter("other"))
         except SecondCommit as error:
@@ -172,8 +232,8 @@ async def test_of_two_commits_at_once_one_is_refused_though_it_hears_first(stage
     await stage.put("a")
     await stage.drain(handler("h", act))
     assert len(refused) == 1
-    assert await stage.journal() == []
-    assert await stage.events() == {"a": "delivered"}
+    assert await stage.journal() == ["one"]
+    assert await stage.deliveries() == {("a", "h"): "dead"}
 
 
 async def test_a_commit_whose_answer_was_lost_counts_though_the_handler_tries_again(
@@ -184,14 +244,12 @@ async def test_a_commit_whose_answer_was_lost_counts_though_the_handler_tries_ag
     async def act(event: Any) -> None:
         with suppress(asyncio.CancelledError):
             async with stage.uow() as uow:
-                session = uow.session.sync_session
-                session.commit = partial(commit_unheard, session)  # type: ignore[method-assign]
                 await uow.session.execute(insert(journal).values(line=event.what))
+                await after_its_commit(uow.session, lose_the_answer)
                 await uow.commit()
         await stage.enter(event.what)
 
-    def commit_unheard(session: Session) -> None:
-        type(session).commit(session)
+    def lose_the_answer() -> None:
         raise asyncio.CancelledError
 
     await stage.put("a")
@@ -335,13 +393,6 @@ async def test_a_transaction_whose_snapshot_is_older_than_the_lease_is_a_failure
     assert (delivery["status"], delivery["attempts"]) == ("waiting", 1)
     assert "isolation" in (await stage.event("a"))["error_message"]
     assert (await stage.journal(), await stage.receipts()) == ([], [])
-
-
-async def has_claimed(relay: OutboxRelay) -> bool:
-    work = relay._work  # noqa: SLF001 - nobody else can say
-    if work is None or work.claimer.turns.scanning:
-        return False
-    return not work.lines["claim"]._turn.locked()  # noqa: SLF001 - the claim has come back
 
 
 async def test_a_task_left_behind_by_a_handler_commits_nothing_after_its_run(stage: Stage) -> None:

@@ -24,6 +24,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "MissingExtra": (("http", "the API"), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
     "RetryAfter": ((5, "busy"), {}),
+    "SecondCommit": (("bank.Ledger", UUID(int=1)), {}),
     "StaleAggregate": (("a sentence",), {"field": "owner"}),
     "TablesMissing": (('database "shop"', ["outbox_events"]), {}),
     "UnserializableEvent": (("opened", "owner", "holds a NUL"), {}),
