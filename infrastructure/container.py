@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lagom import Container, Singleton
 from lagom.definitions import ConstructionWithContainer
@@ -26,14 +26,25 @@ if TYPE_CHECKING:
     from lagom.interfaces import ReadableContainer
 
 
-def build_container(settings: Settings, engine: AsyncEngine | None = None) -> Container:
-    """Give a container with the settings, one `AsyncEngine`, one `async_sessionmaker`, all contexts wired."""
-    container = Wired()
-    container[Settings] = settings
-    container[AsyncEngine] = Singleton(lambda: engine or create_engine(settings.required_database_url))
-    container[async_sessionmaker] = Singleton(
-        lambda found: session_factory(found[AsyncEngine], schema=settings.outbox_schema)
-    )
+def build_container(
+    settings: Settings, engine: AsyncEngine | None = None, given: Container | None = None
+) -> Container:
+    """Give a container with the settings, one `AsyncEngine`, one `async_sessionmaker`, all contexts wired.
+
+    What `given` defines, a container of the application's own, it gives as that does.
+    """
+    container = Wired(given)
+    ours: dict[Any, Any] = {
+        Settings: settings,
+        AsyncEngine: Singleton(lambda: engine or create_engine(settings.required_database_url)),
+        async_sessionmaker: Singleton(
+            lambda found: session_factory(
+                found[AsyncEngine], schema=settings.outbox_schema, channel=settings.channel
+            )
+        ),
+    }
+    for key in ours.keys() - (given.defined_types if given is not None else ()):
+        container[key] = ours[key]
     for package in context_packages(settings):
         _wire(package, container)
     # By now each context's events are defined, and whoever builds a container is starting up (K9).

@@ -176,6 +176,17 @@ class HandlerNotBuilt(InfrastructureError):
     """The container cannot make a handler."""
 
 
+class EngineRefused(InfrastructureError, TypeError):
+    """`Outbox` was given an engine over another driver than the relay's; `driver` is its name."""
+
+    def __init__(self, driver: str) -> None:
+        self.driver = driver
+        super().__init__(
+            f"the engine is one of {driver}, and the relay speaks asyncpg: give Outbox the URL instead, as "
+            "postgresql://user:password@host:5432/database, and let `attach` have the maker of your own sessions"
+        )
+
+
 class NotBound(InfrastructureError):
     """Something asks the container for sessions of which nobody has said to which database they speak."""
 

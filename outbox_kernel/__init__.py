@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.application import Outbox
     from outbox_kernel.infrastructure.container import build_container
     from outbox_kernel.infrastructure.database import (
         SqlAlchemyRepository,
@@ -78,6 +79,7 @@ NAMES_BY_HOME = {
         "handles retry_on_conflict sensitive serialize_event upcasts"
     ),
     "outbox_kernel.kernel.aggregate": "aggregate",
+    "outbox_kernel.infrastructure.application": "Outbox",
     "outbox_kernel.infrastructure.container": "build_container",
     "outbox_kernel.infrastructure.database": "SqlAlchemyRepository SqlAlchemyUnitOfWork create_engine session_factory",
     "outbox_kernel.infrastructure.outbox": (
@@ -101,6 +103,7 @@ __all__ = [
     "EventHandler",
     "Forbidden",
     "NotFound",
+    "Outbox",
     "OutboxEventDispatcher",
     "OutboxMiddleware",
     "OutboxRecord",

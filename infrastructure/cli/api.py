@@ -10,20 +10,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from outbox_kernel.infrastructure.brokers.carrying import publishers_of
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option
-from outbox_kernel.infrastructure.cli.relay import lacking, prepared, relay_engine
-from outbox_kernel.infrastructure.cli.serving import (
-    database_ready,
-    freeze_what_stays,
-    run_loop,
-    stopped_by_signals,
-)
+from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database.engine import create_engine
+from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
 from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
-from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.readiness import database_ready
+from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
@@ -32,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastapi import FastAPI
+
+    from outbox_kernel.infrastructure.relay import OutboxRelay
 
 _log = logging.getLogger("outbox.start")
 
@@ -106,6 +104,8 @@ class Service:
                 server = ApiServer(app, self.http)
                 freeze_what_stays()
                 await server.serve(listening, lambda: on_started(app))
+                if (failure := app.state.start_failure) is not None:
+                    raise failure
                 _log.info("API has stopped")
         except asyncio.CancelledError:
             if task.uncancel() > 0:
@@ -121,10 +121,10 @@ class Service:
             pool_timeout=POOL_WAIT_SECONDS_MAX,
         )
         ending.push_async_callback(engine.dispose)
-        container = build_container(self.settings, engine)
         authenticator = BearerTokens(
             self.token_key, issuer=self.http.token_issuer, audience=self.http.token_audience
         )
+        container = build_container(self.settings, engine)
         relay = await self._relay(ending) if self.http.relay else None
         app = create_app(container, authenticator, self.http, relay=relay)
         await database_ready(engine, self.settings, wait=wait)
@@ -132,18 +132,13 @@ class Service:
 
     async def _relay(self, ending: AsyncExitStack) -> OutboxRelay | None:
         """Make one with connections of its own, so that neither takes the other's."""
-        engine = relay_engine(self.settings, self.relay_settings)
-        ending.push_async_callback(engine.dispose)
-        container = await prepared(self.settings, engine)
-        publishers = publishers_of(self.settings)
-        if sentence := lacking(self.settings, publishers):
+        outbox = Outbox(settings=self.settings, relay_settings=self.relay_settings)
+        ending.push_async_callback(outbox.close)
+        try:
+            relay = outbox.relay()
+        except NothingToDeliverTo as error:
             # An API may be there before its first handler, for which what it commits waits.
-            _log.warning("%s", sentence)
+            _log.warning("%s", error)
             return None
-        return OutboxRelay(
-            engine,
-            container,
-            schema=self.settings.outbox_schema,
-            publishers=publishers,
-            settings=self.relay_settings,
-        )
+        await relay.check()
+        return relay

@@ -9,35 +9,28 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
+from outbox_kernel.infrastructure.application import Outbox
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.output import json_option
-from outbox_kernel.infrastructure.cli.relay import relay_engine
 from outbox_kernel.infrastructure.cli.serving import (
-    database_ready,
     freeze_what_stays,
     run_loop,
     stopped_by_signals,
 )
-from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
-from outbox_kernel.infrastructure.relay.roster import check_buildable, check_names, claim_of
+from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
-from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
-from outbox_kernel.kernel import check_upcasters, discover_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lagom import Container
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
     from outbox_kernel.infrastructure.brokers import Topology
     from outbox_kernel.infrastructure.brokers.rabbitmq import Address
     from outbox_kernel.infrastructure.consumer.consumer import Consumer
+    from outbox_kernel.infrastructure.relay import OutboxRelay
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.start")
@@ -74,11 +67,10 @@ def command(
     Handlers with queue=QUEUE run here, and no others: `outbox relay` is for those. Start as many as you like; a
     queue's messages go to one of them, and the others stand by. Stopped and logged as `outbox relay` is.
     """
-    settings = Settings.from_environment()
+    outbox = Outbox()
     task = Consuming(
-        settings,
-        RelaySettings.from_environment(),
-        broker_of(settings),
+        outbox,
+        broker_of(outbox.settings),
         tuple(dict.fromkeys(queues)),
         wait,
         once,
@@ -93,8 +85,7 @@ def command(
 class Consuming:
     """What one process consumes, and how."""
 
-    settings: Settings
-    relay_settings: RelaySettings
+    outbox: Outbox
     address: Address
     queues: tuple[str, ...]
     wait: bool
@@ -104,7 +95,6 @@ class Consuming:
 
     async def run(self) -> None:
         """Consume until told to stop, or once."""
-        engine = relay_engine(self.settings, self.relay_settings)
         task, stopping, serving = asyncio.current_task(), asyncio.Event(), False
         assert task is not None  # noqa: S101 - a coroutine that runs is a task's
 
@@ -116,7 +106,7 @@ class Consuming:
 
         try:
             with stopped_by_signals(stop):
-                relay, consumer = await self._prepared(engine)
+                relay, consumer = await self._prepared()
                 freeze_what_stays()
                 _log.info("consumer starts", extra=self._about())
                 serving = True
@@ -129,35 +119,35 @@ class Consuming:
                 raise CancelledByOthers("the consumer") from None
             _log.info("stopped before it had begun")
         finally:
-            await engine.dispose()
+            await self.outbox.close()
 
-    async def _prepared(self, engine: AsyncEngine) -> tuple[OutboxRelay, Consumer]:
+    async def _prepared(self) -> tuple[OutboxRelay, Consumer]:
         """Load the application, wait for the database; the broker may come later."""
         from outbox_kernel.infrastructure.consumer.consumer import Consumer
 
-        settings, queues = self.settings, self.queues
-        container = build_container(settings, engine)
-        topology, schema = discover_topology(settings), settings.outbox_schema
-        await self._check_application(container, topology)
-        await database_ready(engine, settings, wait=self.wait)
-        relay = OutboxRelay(engine, container, schema=schema, queues=queues, settings=self.relay_settings)
+        settings, queues = self.outbox.settings, self.queues
+        topology = discover_topology(settings)
+        self._check_application(topology)
+        relay = await self.outbox.ready_relay(queues=queues, wait=self.wait)
         consumer = Consumer(
-            self.address, topology, queues, engine, schema=schema, relay=relay, prefetch=self.prefetch
+            self.address,
+            topology,
+            queues,
+            relay.engine,
+            schema=settings.outbox_schema,
+            relay=relay,
+            prefetch=self.prefetch,
         )
         return relay, consumer
 
-    async def _check_application(self, container: Container, topology: Topology) -> None:
+    def _check_application(self, topology: Topology) -> None:
         """Find what is wrong with the application, which needs no database."""
-        found = discover_handlers(context_packages(self.settings))
+        found = self.outbox.load()
         ours = [each for each in found if each.queue in self.queues]
-        check_upcasters()
         # Carried elsewhere, publishers may have their subscriptions in the same database.
         check_names([*map(claim_of, ours), *map(claim_of, topology.publishers)])
-        await check_buildable(ours, container)
         topology.reading(self.queues)  # which the dead letters' is not for
         self._check_handled(found)
-        for sentence in undeclared_queues(self.settings, found):
-            _log.warning("%s", sentence)
 
     def _check_handled(self, found: Sequence[HandlerRegistration]) -> None:
         """Refuse a queue that no handler is for, unless that is meant: whatever arrives would count as delivered."""
@@ -169,7 +159,7 @@ class Consuming:
                     "no handler is for queue %r: what arrives there is stored, and nothing more", queue
                 )
         elif lacking:
-            packages = ", ".join(context_packages(self.settings)) or "none"
+            packages = ", ".join(context_packages(self.outbox.settings)) or "none"
             raise QueueUnhandled(
                 f"no handler is for queue {lacking[0]!r} (contexts: {packages}; queues with handlers: "
                 f"{', '.join(handled) or 'none'}): correct the name, name the contexts that have one in "

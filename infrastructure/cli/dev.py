@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service, address_options, http_settings
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.dev import DevFolder, default_folder
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.http.app import DOCS
 from outbox_kernel.infrastructure.http.example import curl_line
 from outbox_kernel.infrastructure.http.serving import listen, url_of
 from outbox_kernel.infrastructure.http.tokens import sign
-from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
@@ -72,11 +71,11 @@ def _token(key: str, http: HttpSettings) -> str:
 
 
 async def _serve(service: Service, listening: socket.socket, about: dict[str, str], *, as_json: bool) -> None:
-    engine = create_engine(service.settings.required_database_url)
+    outbox = Outbox(settings=service.settings, relay_settings=service.relay_settings)
     try:
-        await migrate(engine, service.settings)
+        await outbox.migrate()
     finally:
-        await engine.dispose()
+        await outbox.close()
 
     def tell(app: FastAPI) -> None:
         url, token = about["url"], about["token"]

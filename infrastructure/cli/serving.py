@@ -1,4 +1,4 @@
-"""A process that serves until it is told to stop: start-up in a sentence, signals, exit codes (R11, R14)."""
+"""A process that serves until it is told to stop: its loop, its signals, its exit codes (R11)."""
 
 from __future__ import annotations
 
@@ -15,37 +15,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_kernel.infrastructure.cli import leaving
-from outbox_kernel.infrastructure.database.explain import database_of, outbox_remedy
-from outbox_kernel.infrastructure.errors import (
-    DatabaseMissing,
-    DatabaseUnreachable,
-    SchemaNotMigrated,
-    ServerFull,
-)
-from outbox_kernel.infrastructure.outbox.migrator import pending, require_encoding
 from outbox_kernel.kernel.calling import THREADS as HANDLERS_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from outbox_kernel.infrastructure.settings import Settings
-
 R = TypeVar("R")
 
 _log = logging.getLogger("outbox.start")
 
-ANSWER_SECONDS_MAX = 8.0
-WAIT_SECONDS = 1.0
 EXIT_SIGNALLED = 128
 LEFT_OVER_SECONDS = 2.0
 # A batch in hand is tens of thousands of objects, which all go by themselves: by Python's 700 they are walked over and
 # over.
 GARBAGE_COUNTED_MAX = 20_000
 _THREADS = "outbox-thread"
-# What a database may be for a while, and comes to be without us.
-_PASSING = (DatabaseUnreachable, DatabaseMissing, ServerFull, SchemaNotMigrated)
 
 
 def run_loop(work: Coroutine[Any, Any, R]) -> R:
@@ -93,38 +77,6 @@ def freeze_what_stays() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE_COUNTED_MAX)
-
-
-async def database_ready(engine: AsyncEngine, settings: Settings, *, wait: bool) -> None:
-    """Return when the database answers and is migrated, or raise why it is not; with `wait`, look again."""
-    told = ""
-    while True:
-        try:
-            await _check_database(engine, settings)
-        except _PASSING as error:
-            if not wait:
-                raise
-            if str(error) != told:
-                told = str(error)
-                _log.info("waiting for the database: %s", told)
-            await asyncio.sleep(WAIT_SECONDS)
-        else:
-            return
-
-
-async def _check_database(engine: AsyncEngine, settings: Settings) -> None:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            await require_encoding(engine)
-            steps = await pending(engine, settings)
-    except TimeoutError:
-        raise DatabaseUnreachable(
-            f"the database did not answer within {ANSWER_SECONDS_MAX:g} s: look at its load and its locks"
-        ) from None
-    if steps:
-        names = ", ".join(step.revision for step in steps)
-        remedy = outbox_remedy(settings.outbox_schema) if settings.outbox_schema else "run `outbox migrate`"
-        raise SchemaNotMigrated(f"{database_of(engine.url)} is not migrated ({names} not run yet): {remedy}")
 
 
 @contextmanager

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from outbox_kernel.infrastructure.cli.at_desk import at_desk
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
-from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.verdicts import seconds
 from outbox_kernel.infrastructure.plain_text import printable
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @json_option
 def command(*, as_json: bool) -> None:
     """Show the live relays, the backlog, every subscription, and deliveries and queues that are stuck."""
-    seen = at_desk(overview)
+    seen = asyncio.run(Outbox().status())
     if as_json:
         print_json(attrs.asdict(seen))
         return

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 def session_factory(
-    engine: AsyncEngine, *, schema: str | None = None, wake_up: bool = True
+    engine: AsyncEngine, *, schema: str | None = None, channel: str | None = None, wake_up: bool = True
 ) -> async_sessionmaker[AsyncSession]:
-    """Return the maker of captured sessions on an engine; `schema` and `wake_up` as in `install_capture`."""
+    """Return the maker of captured sessions on an engine; the options are those of `install_capture`."""
     # A committed aggregate stays readable: to load an expired attribute is what async code cannot do unasked.
-    return install_capture(async_sessionmaker(engine, expire_on_commit=False), schema=schema, wake_up=wake_up)
+    maker = async_sessionmaker(engine, expire_on_commit=False)
+    return install_capture(maker, schema=schema, channel=channel, wake_up=wake_up)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
@@ -20,18 +18,18 @@ from outbox_kernel.infrastructure.http.discovery import apis_of
 from outbox_kernel.infrastructure.http.gate import Gate
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE, document
 from outbox_kernel.infrastructure.http.settings import HttpSettings
+from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from lagom import Container
     from starlette.requests import Request
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
     from outbox_kernel.infrastructure.relay import OutboxRelay
-
-_log = logging.getLogger("outbox.http")
 
 DOCS, OPENAPI = "/docs", "/openapi.json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -50,19 +48,20 @@ def create_app(
     Who made the container and its engine closes them, after the application.
     """
     settings = settings or HttpSettings()
-    delivering = _Delivering(relay)
+    hosted = None if relay is None else Hosted(relay)
     app = FastAPI(
         title="outbox-kernel",
         version=_version(),
         description="Every address but those of health needs a token; what goes wrong is told as RFC 9457 says.",
-        lifespan=delivering.lifespan,
+        lifespan=_delivering(hosted),
         docs_url=DOCS if settings.docs else None,
         openapi_url=OPENAPI if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
-    app.state.health = health.Health(container, delivering.has_ended)
+    app.state.start_failure = None
+    app.state.health = health.Health(container, lambda: hosted is not None and hosted.ended is not None)
     app.include_router(health.router)
     _include_contexts(app, container[Settings])
     public = frozenset((*HEALTH, *((DOCS, OPENAPI) if settings.docs else ())))
@@ -101,35 +100,26 @@ def _methods_at(request: Request) -> list[str]:
     ]
 
 
-class _Delivering:
-    """The relay's life within the application's."""
-
-    def __init__(self, relay: OutboxRelay | None) -> None:
-        self._relay = relay
-        self._task: asyncio.Task[None] | None = None
-
-    def has_ended(self) -> bool:
-        """Whether it was to run, and does not."""
-        return self._task is not None and self._task.done()
+def _delivering(hosted: Hosted | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return the lifespan: the relay delivers while the application serves, then gives back what is in hand."""
 
     @asynccontextmanager
-    async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
-        """Deliver while the application serves; then give back what is in hand."""
-        if self._relay is None:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if hosted is None:
             yield
             return
-        task = self._task = asyncio.create_task(self._relay.run(), name="outbox-relay")
-        task.add_done_callback(_log_failure)
+        try:
+            await hosted.begin()
+        except Exception as error:
+            # A server tells that in its own way; whoever runs it may want to say it in a sentence.
+            app.state.start_failure = error
+            raise
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait([task])
+            await hosted.end()
 
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.critical("the relay in this process has ended: start the process again", exc_info=error)
+    return lifespan
 
 
 def _version() -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy.engine import URL
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from outbox_kernel.infrastructure.settings import Settings
 
@@ -81,11 +82,15 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(settings: Settings, *, now: datetime | None = None) -> AsyncIterator[Desk]:
-    """Open a desk; what the database refuses inside is raised as a sentence."""
-    engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
-    with in_sentences(engine.url):
-        connection = await connect(engine.sync_engine)
+async def desk(
+    settings: Settings, engine: AsyncEngine | None = None, *, now: datetime | None = None
+) -> AsyncIterator[Desk]:
+    """Open a desk, by an engine of its own unless one is given; what the database refuses is raised as a sentence."""
+    made = engine or create_engine(
+        settings.required_database_url, session_defaults=SESSION, poolclass=NullPool
+    )
+    with in_sentences(made.url):
+        connection = await connect(made.sync_engine)
         try:
             yield Desk(connection, settings.outbox_schema, settings.channel, now)
         except BaseException:
@@ -94,7 +99,8 @@ async def desk(settings: Settings, *, now: datetime | None = None) -> AsyncItera
         else:
             await connection.close()
         finally:
-            await engine.dispose()
+            if engine is None:
+                await made.dispose()
 
 
 @contextmanager

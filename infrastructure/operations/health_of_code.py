@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy.ext.asyncio import AsyncEngine
-
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
-from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.relay.roster import check_buildable, check_names, claim_of
-from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters, discover_handlers
+from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
@@ -23,26 +21,25 @@ if TYPE_CHECKING:
 
 async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
     """Check handlers and upcasters as a relay does before it starts."""
-    handlers = await _handlers(settings)
+    handlers = await _handlers(settings, relay_settings)
     topology = [] if handlers.state == "fail" else _topology(settings)
     return [handlers, *topology, _upcasters(), _code_version(relay_settings)]
 
 
-async def _handlers(settings: Settings) -> Check:
+async def _handlers(settings: Settings, relay_settings: RelaySettings) -> Check:
     try:
-        packages = context_packages(settings)
-        container = build_container(settings)
-        found = discover_handlers(packages)
+        outbox = Outbox(settings=settings, relay_settings=relay_settings)
+        found = outbox.load()
         try:
-            await check_buildable(found, container)
+            await check_buildable(found, outbox.container)
         finally:
-            await container[AsyncEngine].dispose()
+            await outbox.close()
     except KernelError as error:
         return fail("handlers", str(error), "mend it: a relay with this code does not start")
     if not found:
         return warn(
             "handlers",
-            f"no handler in {', '.join(packages) or 'any context'}",
+            f"no handler in {', '.join(context_packages(settings)) or 'any context'}",
             "name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the application's folder",
         )
     return ok("handlers", f"{len(found)} can be made: {', '.join(map(_shown, found))}")

@@ -26,7 +26,9 @@ C = TypeVar("C")
 _CAPTURE = "_outbox_capture"
 
 
-def install_capture(target: Target, *, schema: str | None = None, wake_up: bool = True) -> Target:
+def install_capture(
+    target: Target, *, schema: str | None = None, channel: str | None = None, wake_up: bool = True
+) -> Target:
     """Make every session of `target` write its aggregates' events to the outbox; return `target`.
 
     `target` is a sessionmaker, an async_sessionmaker, a scoped_session or async_scoped_session of one, or a
@@ -34,15 +36,16 @@ def install_capture(target: Target, *, schema: str | None = None, wake_up: bool 
     the first use.
     `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path). A
     `schema_translate_map` that names it moves the outbox too, None for the search path included.
+    `channel` is where commits are told of (default: OUTBOX_CHANNEL).
     `wake_up=False` leaves it to the relays' polls to find what was committed.
     """
     if isinstance(target, scoped_session | async_scoped_session):
-        install_capture(target.session_factory, schema=schema, wake_up=wake_up)
+        install_capture(target.session_factory, schema=schema, channel=channel, wake_up=wake_up)
         return target
     settings = Settings.from_environment()
     capture = Capture(
         Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,
-        settings.channel if wake_up else None,
+        (channel or settings.channel) if wake_up else None,
     )
     if isinstance(target, async_sessionmaker | sessionmaker) and (bind := target.kw.get("bind")) is not None:
         check_bind(bind)

@@ -30,6 +30,8 @@ from outbox_kernel.infrastructure.relay.roster import (
     Roster,
     carry,
     check_buildable,
+    check_names,
+    claim_of,
 )
 from outbox_kernel.infrastructure.relay.serving import Serving
 from outbox_kernel.infrastructure.relay.settings import RelaySettings
@@ -73,7 +75,8 @@ class OutboxRelay:
         deliver_to_nobody: bool = False,
         now: datetime | None = None,
     ) -> None:
-        self._engine: AsyncEngine = _engine_of(engine_or_url)
+        self.engine: AsyncEngine = _engine_of(engine_or_url)
+        """What its connections are made by."""
         self._container = container
         self._settings = settings or RelaySettings()
         found = registered_handlers() if handlers is None else tuple(handlers)
@@ -84,7 +87,7 @@ class OutboxRelay:
         self._may_lack_all = deliver_to_nobody or self._queues is not None
         self._schema = schema
         self._store = Store(schema, now)
-        self._lines = {name: Line(self._engine) for name in ("claim", "mark", "control")}
+        self._lines = {name: Line(self.engine) for name in ("claim", "mark", "control")}
         self._tenure = Tenure(
             self._store,
             self._lines["control"],
@@ -116,6 +119,18 @@ class OutboxRelay:
                 task.uncancel()
         finally:
             await self._end()
+
+    async def check(self) -> None:
+        """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""
+        if not (self._registrations or self._publishers or self._may_lack_all):
+            raise NothingToDeliverTo(
+                "this relay carries neither a handler nor a publisher, so every event would count as delivered, to "
+                "nobody: import the modules of the handlers first, as `Outbox(…).relay()` and `outbox relay` do, or "
+                "say deliver_to_nobody=True if that is meant"
+            )
+        check_upcasters()
+        check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
+        await check_buildable(self._registrations, self._container)
 
     def look_at(self, turns: Iterable[TurnKey]) -> None:
         """Look at once for deliveries that somebody in this process has just committed."""
@@ -171,9 +186,7 @@ class OutboxRelay:
     async def _start(self) -> Delivering:
         if self._work is not None:
             return self._work
-        self._require_somebody()
-        check_upcasters()
-        await check_buildable(self._registrations, self._container)
+        await self.check()
         work = self._assembled(Roster([*self._carried_handlers(), *self._carried_publishers()]))
         work.presses.open()
         try:
@@ -186,14 +199,6 @@ class OutboxRelay:
         self._work = work
         self.subscribed.set()
         return work
-
-    def _require_somebody(self) -> None:
-        if not (self._registrations or self._publishers or self._may_lack_all):
-            raise NothingToDeliverTo(
-                "this relay carries neither a handler nor a publisher, so every event would count as delivered, to "
-                "nobody: import the modules of the handlers first, as `Outbox(…).relay()` and `outbox relay` do, or "
-                "say deliver_to_nobody=True if that is meant"
-            )
 
     def _assembled(self, roster: Roster) -> Delivering:
         ledger = Ledger(self._store)
@@ -244,7 +249,7 @@ class OutboxRelay:
     def _serving(self, work: Delivering) -> Serving:
         tenure, settings = self._tenure, self._settings
         keeper = LeaseKeeper(
-            self._engine,
+            self.engine,
             self._store,
             lease_seconds=settings.lease_seconds,
             lease=lambda: tenure.lease,
@@ -269,7 +274,7 @@ class OutboxRelay:
 
     def _listener(self, work: Delivering) -> Listener:
         url = self._settings.listen_url
-        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self._engine
+        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
         return Listener(engine, self._settings.channel, work.wake_up, self._lines["control"])
 
 

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
-from outbox_kernel.infrastructure.cli import serving
-from outbox_kernel.infrastructure.cli.serving import database_ready
+from outbox_kernel.infrastructure import readiness
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
+from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.settings import Settings
 
 
@@ -31,8 +31,8 @@ async def test_waiting_it_says_once_what_it_waits_for(
             third.set()
         return await pending(*arguments)
 
-    monkeypatch.setattr(serving, "WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(serving, "pending", look)
+    monkeypatch.setattr(readiness, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(readiness, "pending", look)
     engine = create_engine(empty_postgres_url, poolclass=NullPool)
     try:
         waiting = asyncio.create_task(database_ready(engine, settings, wait=True))
@@ -49,7 +49,7 @@ async def test_waiting_it_says_once_what_it_waits_for(
 async def test_a_database_that_takes_the_connection_and_says_nothing_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(serving, "ANSWER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(readiness, "ANSWER_SECONDS_MAX", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"postgresql://ada:s3cret@127.0.0.1:{mute.getsockname()[1]}/nothing"
         engine = create_engine(url, poolclass=NullPool)

@@ -182,12 +182,19 @@ async def test_a_relay_may_live_in_the_application(container: Container, ask: As
 async def test_a_relay_that_ends_by_itself_is_told(
     container: Container, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken:
+    class Breaking:
+        subscribed, broken = asyncio.Event(), asyncio.Event()
+
         async def run(self) -> None:
+            self.subscribed.set()
+            await self.broken.wait()
             raise RuntimeError("the relay broke")
 
-    app = create_app(container, BearerTokens(KEY), relay=Broken())  # type: ignore[arg-type]
+    app = create_app(container, BearerTokens(KEY), relay=Breaking())  # type: ignore[arg-type]
     async with app.router.lifespan_context(app), asking(app) as client:
+        assert (await client.get("/health/live")).status_code == 200
+        Breaking.broken.set()
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert problem(await client.get("/health/live"), 503)["type"] == "not_alive"
     assert "has ended: start the process again" in caplog.text

@@ -12,6 +12,7 @@ import attrs
 import httpx
 import pytest
 
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service
 from outbox_kernel.infrastructure.cli.relay import _run
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
@@ -74,7 +75,7 @@ async def test_with_a_relay_that_has_nothing_to_deliver_to_it_says_so_and_serves
     database: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R14: an API may be there before its first handler."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.cli.relay.registered_handlers", tuple)
+    monkeypatch.setattr("outbox_kernel.infrastructure.application.discover_handlers", lambda _: ())
     started = asyncio.Event()
     with closing(listen("127.0.0.1", 0)) as listening:
         alone = attrs.evolve(database, rabbitmq_url=None)
@@ -91,11 +92,12 @@ async def test_a_relay_with_nothing_to_deliver_to_is_refused(
     database: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R14: it would mark every event as delivered, to nobody."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.cli.relay.registered_handlers", tuple)
+    monkeypatch.setattr("outbox_kernel.infrastructure.application.discover_handlers", lambda _: ())
     with pytest.raises(
         NothingToDeliverTo, match=r"^there is nothing .*: name the packages of the contexts in"
     ):
-        await _run(attrs.evolve(database, rabbitmq_url=None), RelaySettings(), wait=False, once=True)
+        outbox = Outbox(settings=attrs.evolve(database, rabbitmq_url=None), relay_settings=RelaySettings())
+        await _run(outbox, wait=False, once=True)
 
 
 def test_its_key_is_not_shown(database: Settings) -> None:

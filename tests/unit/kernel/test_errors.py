@@ -21,6 +21,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "ConcurrencyError": (("a sentence",), {"aggregate_type": "wallet", "aggregate_id": UUID(int=1)}),
     "DefinedTwice": (("UnitOfWork", "contexts.shop", None), {}),
     "DiscoveryError": (({"shop.handlers": ValueError("a sentence")},), {}),
+    "EngineRefused": (("psycopg",), {}),
     "MissingExtra": (("http", "the API"), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
     "RetryAfter": ((5, "busy"), {}),

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers import Queue
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
@@ -285,12 +286,15 @@ async def test_cancelled_by_somebody_else_as_well_it_is_cancelled(
 ) -> None:
     """R11: a signal ends it well; whoever runs it and cancels it is not told that all went well."""
     caplog.set_level(logging.INFO)
-    settings = Settings(
-        database_url="postgresql://nobody@127.0.0.1:1/nothing", contexts=("contexts.messaging",)
+    outbox = Outbox(
+        "postgresql://nobody@127.0.0.1:1/nothing",
+        contexts="contexts.messaging",
+        settings=Settings(),
+        relay_settings=RelaySettings(),
     )
     queues = ("group_message_processing",)
     task = asyncio.create_task(
-        Consuming(settings, RelaySettings(), post.address, queues, wait=True, once=False, prefetch=1).run()
+        Consuming(outbox, post.address, queues, wait=True, once=False, prefetch=1).run()
     )
     log, both = logging.getLogger("outbox.start"), Calling("stopping", task.cancel)
     log.addHandler(both)
