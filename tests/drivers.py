@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from attrs import frozen
 from sqlalchemy import Engine, create_engine
+from sqlalchemy.event import listen, remove
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
@@ -47,3 +49,18 @@ class Driver:
 
     async def dispose(self) -> None:
         await self.run(self.engine.dispose)
+
+
+@contextmanager
+def statements(driver: Driver) -> Iterator[list[str]]:
+    """What the block sends."""
+    sent: list[str] = []
+
+    def hear(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement.strip())
+
+    listen(driver.engine, "before_cursor_execute", hear)
+    try:
+        yield sent
+    finally:
+        remove(driver.engine, "before_cursor_execute", hear)

@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import aggregate_keys
 from outbox_kernel.infrastructure.outbox.mapping import (
     check_fields,
+    refused_without_confirmation,
     refused_without_lock,
     refused_without_version,
     table_name,
@@ -75,6 +76,8 @@ def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
         raise refused_without_version(cls, table)
     if mapper.version_id_col is None or mapper.version_id_col is mapper.columns["version"]:
         raise refused_without_lock(cls, table)
+    if not mapper.base_mapper.confirm_deleted_rows:
+        raise refused_without_confirmation(cls)
     check_fields(cls, table)
 
 
@@ -121,9 +124,11 @@ def _key_name(mapper: Mapper[Any]) -> tuple[str, str]:
 
 
 def _on_delete(mapper: Mapper[Any], connection: Connection, aggregate: AggregateRoot) -> None:
-    """Refuse to delete what another writer has changed, where SQLAlchemy does not."""
+    """Refuse to delete what another writer has changed, where neither SQLAlchemy nor capture does."""
     session = object_session(aggregate)
-    deleted = () if session is None else session.deleted
+    if session is None or isinstance(session, CapturedSession):
+        return  # which counts them, together
+    deleted = session.deleted
     if sum(object_mapper(obj).base_mapper is mapper.base_mapper for obj in deleted) < _UNCOUNTED_DELETIONS:
         return
     lock: Any = mapper.version_id_col

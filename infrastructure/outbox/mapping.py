@@ -37,6 +37,14 @@ def refused_without_lock(cls: type[Any], table: str) -> MappingRefused:
     )
 
 
+def refused_without_confirmation(cls: type[Any]) -> MappingRefused:
+    """Return the error for a mapping that does not ask what a deletion has found."""
+    return MappingRefused(
+        f"{cls.__name__} is mapped with confirm_deleted_rows=False, so that it could be deleted while another writer "
+        "changes it; leave that option out"
+    )
+
+
 def _refused_without_column(cls: type[Any], field: str, table: str) -> MappingRefused:
     return MappingRefused(
         f"{cls.__name__} has the field {field!r}, which its mapping does not store, so that every load would lose it; "

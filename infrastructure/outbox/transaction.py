@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, SessionTransaction, attributes
+from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin, attributes
 from sqlalchemy.orm.exc import StaleDataError
 
+from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
 from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.kernel.aggregate import AggregateRoot
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 
 class CapturedTransaction(SessionTransaction):
     """A transaction or savepoint of a captured session."""
+
+    # A flush has a transaction of its own, and this is what its last step has written through.
+    _writing: FlushConnection | None = None
+
+    def connection(self, bindkey: Any, execution_options: Any = None, **options: Any) -> Connection:
+        """Return the session's connection; each step of a flush asks for it, and writes its rows together."""
+        connection = super().connection(bindkey, execution_options, **options)
+        if self.origin is not SessionTransactionOrigin.SUBTRANSACTION:
+            return connection
+        self._send_rows()
+        self._writing = FlushConnection(connection)
+        return self._writing
+
+    def _send_rows(self) -> None:
+        if self._writing is not None:
+            self._writing.send()
 
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
         run = current_run() if self._parent is None else None
         try:
+            self._send_rows()
             if run is None:
                 super().commit(_to_root)
             else:
