@@ -16,6 +16,7 @@ from outbox_kernel.kernel.wire.checks import check_restorable, check_round_trips
 from outbox_kernel.kernel.wire.head import checked_id, utc_moment
 from outbox_kernel.kernel.wire.names import EVENT_VERSION, check_distinct, event_names
 from outbox_kernel.kernel.wire.owning import TAKEN, with_own_copies
+from outbox_kernel.kernel.wire.records import MASK, record_fields
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ E = TypeVar("E", bound="DomainEvent")
 T = TypeVar("T")
 
 Layout = Literal["snake", "camel"]
-
-MASK = "***"
 
 # Keys that the envelope adds beside a payload (X5), and names the event object needs for itself.
 RESERVED_FIELDS = frozenset(
@@ -70,11 +69,6 @@ def sensitive(**options: Any) -> Any:
         )
     metadata = {**options.pop("metadata", {}), "sensitive": True}
     return attrs.field(**options, metadata=metadata, repr=lambda _: MASK)
-
-
-def is_sensitive(field: attrs.Attribute[Any]) -> bool:
-    """Tell whether a field was declared with `sensitive()`."""
-    return bool(field.metadata.get("sensitive"))
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field, sensitive))
@@ -228,8 +222,9 @@ def _check_fields(cls: type[Any], name: str, layout: Layout) -> None:
                 f"event {name!r} has a field named {field.name!r}, which every event has by itself; "
                 "leave it out, or choose another name"
             )
-        check_restorable(field, f"event {name!r}, field {field.name!r}")
-        if field.init:
-            check_round_trips(field.type, f"event {name!r}, field {field.name!r}")
+    for told in record_fields(cls):
+        check_restorable(told, f"event {name!r}, field {told.name!r}")
+        if told.is_argument:
+            check_round_trips(told.type, f"event {name!r}, field {told.name!r}")
     added = [EVENT_VERSION] if layout == "camel" else []
     check_distinct([*added, *event_names(cls, layout).values()], f"event {name!r}")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
+from functools import cache
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 import attrs
 
 from outbox_kernel.kernel.errors import DefinitionError
-from outbox_kernel.kernel.wire.types import (
-    admits,
-    fields_of,
-    is_optional,
-    is_value_object,
-    resolved,
-    value_field,
-)
+from outbox_kernel.kernel.wire.records import is_value_object, value_field
+from outbox_kernel.kernel.wire.types import admits, fields_of, is_optional, resolved
 
 KEY_NAMESPACE: Final = UUID("b5c9cefb-cf37-521d-aac5-3d6089c46528")
 """The namespace of the UUIDs derived from keys; it never changes, since other systems compute them too."""
@@ -43,10 +37,10 @@ class KeyRule:
 def bare_value(identity: object) -> object:
     """Return what an id holds, if it is a value object of one field, however deep; else the id itself."""
     while not isinstance(identity, UUID | int | str):
-        names = _field_names(type(identity))
-        if len(names) != 1:
+        name = _value_name(type(identity))  # type: ignore[arg-type]  # mypy denies that a class can be hashed
+        if name is None:
             break
-        identity = getattr(identity, names[0])
+        identity = getattr(identity, name)
     return identity
 
 
@@ -95,13 +89,9 @@ def _is_storable(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _field_names(cls: type[Any]) -> list[str]:
-    """Return the names of a value object's fields, of an attrs class or a dataclass."""
-    if is_value_object(cls):
-        return [value_field(cls).name]
-    if dataclasses.is_dataclass(cls):
-        return [field.name for field in dataclasses.fields(cls)]
-    return []
+@cache
+def _value_name(cls: type[Any]) -> str | None:
+    return value_field(cls).name if is_value_object(cls) else None
 
 
 def check_identity(cls: type[Any]) -> KeyRule:
@@ -133,12 +123,8 @@ def _identifies(declared: type[Any], kind: type) -> bool:
     if declared is bool:
         return False
     if is_value_object(declared):
-        of = resolved(value_field(declared).type, declared.__module__)
-    elif dataclasses.is_dataclass(declared) and len(dataclasses.fields(declared)) == 1:
-        of = resolved(dataclasses.fields(declared)[0].type, declared.__module__)
-    else:
-        return issubclass(declared, kind) or issubclass(kind, declared)
-    return _admits(of, kind)
+        return _admits(resolved(value_field(declared).type, declared.__module__), kind)
+    return issubclass(declared, kind) or issubclass(kind, declared)
 
 
 def _module_of_id(cls: type[Any]) -> str:

@@ -22,7 +22,7 @@ from outbox_kernel.infrastructure.outbox.sql.inspection import (
     RECEIPTS,
 )
 from outbox_kernel.kernel import UnknownEventType, masked_payload
-from outbox_kernel.kernel.events import MASK
+from outbox_kernel.kernel.wire.records import MASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

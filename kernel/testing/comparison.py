@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.kernel.events import MASK, DomainEvent, is_sensitive
-from outbox_kernel.kernel.wire.types import fields_of
+from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.wire.records import MASK, RecordField, is_record, record_fields, shows_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ def described(event: Expected) -> str:
     skipped, event = _skipped(event), _bare(event)
     shown = (
         f"{field.name}={_shown(event, field)}"
-        for field in fields_of(type(event))
+        for field in record_fields(type(event))
         if field.name not in skipped
     )
     return f"{type(event).__name__}({', '.join(shown)})"
@@ -72,11 +72,11 @@ def _field_differences(number: int, expected: Expected, found: DomainEvent) -> I
     if isinstance(expected, type):
         return
     skipped, wanted = _skipped(expected), _bare(expected)
-    for field in fields_of(type(found)):
+    for field in record_fields(type(found)):
         if field.name in skipped or getattr(wanted, field.name) == getattr(found, field.name):
             continue
         where = f"event {number}, {type(found).__name__}.{field.name}"
-        if is_sensitive(field):
+        if _is_hidden(field):
             yield f"{where}: differs (masked)"
         else:
             yield where + _difference(getattr(wanted, field.name), getattr(found, field.name))
@@ -116,12 +116,12 @@ def _parts(wanted: Any, got: Any) -> Iterator[tuple[str, Any, Any]]:
         )
     elif isinstance(wanted, set | frozenset):
         yield " alone", wanted - got, got - wanted
-    elif attrs.has(type(wanted)):
-        for field in fields_of(type(wanted)):
+    elif is_record(type(wanted)):
+        for field in record_fields(type(wanted)):
             one, another = getattr(wanted, field.name), getattr(got, field.name)
             yield (
                 f".{field.name}",
-                *((_Masked(one), _Masked(another)) if is_sensitive(field) else (one, another)),
+                *((_Masked(one), _Masked(another)) if _is_hidden(field) else (one, another)),
             )
 
 
@@ -140,8 +140,12 @@ class _Masked:
         return MASK
 
 
-def _shown(event: DomainEvent, field: Any) -> str:
-    return MASK if is_sensitive(field) else _repr.repr(getattr(event, field.name))
+def _is_hidden(field: RecordField) -> bool:
+    return field.is_sensitive or shows_secrets(field.type)
+
+
+def _shown(event: DomainEvent, field: RecordField) -> str:
+    return MASK if _is_hidden(field) else _repr.repr(getattr(event, field.name))
 
 
 def _class_of(expected: Expected) -> type[DomainEvent]:

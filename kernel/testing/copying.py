@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.kernel.aggregate import new_instance
-from outbox_kernel.kernel.wire.types import fields_of
+from outbox_kernel.kernel.wire.records import is_record, record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ def refill(target: Any, source: Any, memo: Memo | None = None) -> None:
 
 def state_of(instance: Any) -> dict[str, Any]:
     """Return the values of the fields that an attrs object has at hand."""
-    names = [field.name for field in fields_of(type(instance))]
+    names = [field.name for field in record_fields(type(instance))]
     if hasattr(instance, "__dict__"):
         held = vars(instance)
         return {name: held[name] for name in names if name in held}
@@ -63,7 +63,7 @@ def same_state(one: Any, other: Any, compared: frozenset[tuple[int, int]] = froz
     if one is other or (id(one), id(other)) in compared:
         return True
     compared |= {(id(one), id(other))}
-    if attrs.has(type(one)):
+    if is_record(type(one)):
         return type(one) is type(other) and same_state(state_of(one), state_of(other), compared)
     if isinstance(one, dict):
         return (

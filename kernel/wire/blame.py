@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import attrs
-
 from outbox_kernel.kernel.errors import MalformedPayload, UnserializableEvent
 from outbox_kernel.kernel.wire.converter import converter_for
 from outbox_kernel.kernel.wire.masking import has_secrets, is_secret
 from outbox_kernel.kernel.wire.names import event_names
+from outbox_kernel.kernel.wire.records import RecordField, argument_fields
 from outbox_kernel.kernel.wire.scalars import Misfit
-from outbox_kernel.kernel.wire.types import init_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +21,7 @@ def unserializable(
     event_type: EventType, event: Any, encode: Callable[[Any], str], error: Exception
 ) -> NoReturn:
     """Raise UnserializableEvent for the first field that cannot be written."""
-    for field in init_fields(event_type.cls):
+    for field in argument_fields(event_type.cls):
         try:
             _field_text(event_type, field, event, encode)
         except RecursionError:
@@ -41,7 +39,7 @@ def oversized(event_type: EventType, event: Any, encode: Callable[[Any], str], b
     """Raise UnserializableEvent for the largest field of a payload over the limit."""
     sizes = {
         field.name: len(_field_text(event_type, field, event, encode).encode())
-        for field in init_fields(event_type.cls)
+        for field in argument_fields(event_type.cls)
     }
     largest = max(sizes, key=lambda name: sizes[name])
     raise UnserializableEvent(
@@ -56,9 +54,9 @@ def misfit(event_type: EventType, body: dict[str, Any], error: Exception) -> NoR
     """Raise MalformedPayload for the first key of a stored payload that does not fit its class."""
     where = f"the stored payload of event {event_type.name!r} does not fit version {event_type.version}:"
     names = event_names(event_type.cls, event_type.layout)
-    for field in init_fields(event_type.cls):
+    for field in argument_fields(event_type.cls):
         key = names[field.name]
-        if key not in body and field.default is attrs.NOTHING:
+        if key not in body and field.is_required:
             raise MalformedPayload(f"{where} key {key!r} is missing") from error
         if key not in body:
             continue
@@ -81,16 +79,16 @@ def cause_of(event_type: str, error: Exception) -> Exception | None:
     return None if has_secrets(event_type) else error
 
 
-def _cause(field: attrs.Attribute[Any], error: Exception) -> Exception | None:
+def _cause(field: RecordField, error: Exception) -> Exception | None:
     return None if is_secret(field) else error
 
 
-def _reason(field: attrs.Attribute[Any], error: Exception) -> str:
+def _reason(field: RecordField, error: Exception) -> str:
     if is_secret(field) and not isinstance(error, Misfit):  # what the libraries say may quote the value
         return "holds a value, not shown here, that does not fit its type"
     return str(error)
 
 
-def _field_text(event_type: EventType, field: Any, event: Any, encode: Callable[[Any], str]) -> str:
+def _field_text(event_type: EventType, field: RecordField, event: Any, encode: Callable[[Any], str]) -> str:
     hook = converter_for(event_type.layout).get_unstructure_hook(field.type)
     return encode(hook(getattr(event, field.name)))

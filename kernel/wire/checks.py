@@ -2,57 +2,58 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, TypeVar, get_args, get_origin
 from uuid import UUID
 
-import attrs
-
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.free import is_free
+from outbox_kernel.kernel.wire.models import check_model, is_model, is_url
 from outbox_kernel.kernel.wire.names import check_distinct, names_of
-from outbox_kernel.kernel.wire.types import (
-    fields_of,
-    is_optional,
-    is_subclass,
-    is_union,
+from outbox_kernel.kernel.wire.records import (
+    RecordField,
+    init_variables,
+    is_record,
     is_value_object,
-    unwrapped,
+    record_fields,
+    resolve_record,
     value_field,
 )
+from outbox_kernel.kernel.wire.types import is_optional, is_subclass, is_union, unwrapped
 
-_SCALARS = (str, int, float, bool, UUID, datetime, date, Decimal)
+_SCALARS = (str, int, float, bool, UUID, datetime, date, timedelta, Decimal, bytes)
 _KEYS = (str, int, UUID)
 
 
 def check_round_trips(declared: Any, where: str, inside: tuple[Any, ...] = ()) -> None:
     """Raise a DefinitionError that names `where`, unless every value of the type comes back equal."""
     declared = unwrapped(declared)
-    if declared in _SCALARS or declared in inside:
+    if declared in _SCALARS or is_free(declared) or is_url(declared) or declared in inside:
         return
     if is_subclass(declared, Enum):
         _check_enum(declared, where)
-    elif isinstance(declared, type) and attrs.has(declared):
-        _check_attrs_class(declared, where, (*inside, declared))
+    elif is_record(declared):
+        _check_record(declared, where, (*inside, declared))
     elif is_union(declared):
         _check_union(declared, where, inside)
     elif get_origin(declared) is Literal:
         _check_literal(declared, where)
     elif get_origin(declared) in (list, set, frozenset, tuple, dict):
         _check_container(declared, where, inside)
-    elif attrs.has(get_origin(declared) or object):
+    elif is_record(get_origin(declared)):
         raise _generic(get_origin(declared), where)
     else:
         raise DefinitionError(f"{where}: {_remedy(declared)}")
 
 
-def check_restorable(field: attrs.Attribute[Any], where: str) -> None:
+def check_restorable(field: RecordField, where: str) -> None:
     """Raise a DefinitionError that names `where` if a field is compared and no constructor can restore it."""
-    if not field.init and field.eq:
+    if field.is_compared and not field.is_argument:
         raise DefinitionError(
             f"{where} is compared but is no argument of the constructor, so it cannot be restored; "
-            "make it an argument, or eq=False"
+            "make it an argument, or leave it out of the comparison"
         )
 
 
@@ -67,8 +68,9 @@ def _remedy(declared: Any) -> str:
         )
     shown = "no annotation" if declared is None else _name(declared)
     return (
-        f"{shown} does not survive JSON unchanged; use str, int, float, bool, UUID, datetime, date, Decimal, "
-        "an Enum, an attrs class, Optional, Literal, or list, tuple, set, frozenset or dict of these"
+        f"{shown} does not survive JSON unchanged; use str, int, float, bool, UUID, datetime, date, timedelta, "
+        "Decimal, bytes, an Enum, an attrs class, a dataclass, a pydantic model, Optional, Literal, a list, tuple, "
+        "set, frozenset or dict of these, or Any for free JSON"
     )
 
 
@@ -91,17 +93,18 @@ def _is_unicode(text: str) -> bool:
 
 
 def resolve_annotations(cls: type[Any], where: str) -> None:
-    """Turn the annotations of an attrs class into types, or raise a DefinitionError that names `where`."""
+    """Turn the annotations of a record into types, or raise a DefinitionError that names `where`."""
     try:
-        attrs.resolve_types(cls)
+        resolve_record(cls)
     except NameError as error:
+        said = str(error).partition("\n")[0]
         raise DefinitionError(
-            f"{where}: the annotation of a field cannot be resolved ({error}); "
+            f"{where}: the annotation of a field cannot be resolved ({said}); "
             f"define that type above {cls.__name__} and import it at run time"
         ) from error
 
 
-def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...]) -> None:
+def _check_record(declared: type[Any], where: str, inside: tuple[Any, ...]) -> None:
     if getattr(declared, "__parameters__", ()):
         raise _generic(declared, where)
     if getattr(declared, "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy takes them for functions of two kinds
@@ -110,11 +113,18 @@ def _check_attrs_class(declared: type[Any], where: str, inside: tuple[Any, ...])
             "leave eq=False out"
         )
     resolve_annotations(declared, where)
+    if is_model(declared):
+        check_model(declared, where)
+    for name in init_variables(declared):
+        raise DefinitionError(
+            f"{where}: {declared.__name__}.{name} is an InitVar, which is not kept, so nothing could restore it; "
+            "make it a field"
+        )
     # In either layout, since a class may serve events of both.
     check_distinct(names_of(declared, "camel").values(), f"{where}, {declared.__name__}")
-    for field in fields_of(declared):
+    for field in record_fields(declared):
         check_restorable(field, f"{where}: {declared.__name__}.{field.name}")
-        if field.init:
+        if field.is_argument:
             check_round_trips(field.type, f"{where}, {declared.__name__}.{field.name}", inside)
 
 
@@ -122,15 +132,19 @@ def _check_union(declared: Any, where: str, inside: tuple[Any, ...]) -> None:
     members = [member for member in get_args(declared) if member is not type(None)]
     if len(members) != 1:
         raise DefinitionError(
-            f"{where}: a union of several types is ambiguous in JSON; name one, or Optional of one"
+            f"{where}: a union of several types is ambiguous in JSON; name one, Optional of one, or Any for free JSON"
         )
     inner = unwrapped(members[0])
     check_round_trips(inner, where, inside)
-    if is_value_object(inner) and is_optional(_bare_type(inner)):
+    if is_value_object(inner) and _admits_none(_bare_type(inner)):
         raise DefinitionError(
             f"{where}: Optional of {inner.__name__}, whose own value is Optional, leaves None ambiguous; "
             "drop one"
         )
+
+
+def _admits_none(declared: Any) -> bool:
+    return is_optional(declared) or is_free(declared)
 
 
 def _bare_type(cls: type[Any]) -> Any:
@@ -173,12 +187,13 @@ def _is_hashable(declared: Any, inside: tuple[Any, ...] = ()) -> bool:
     declared = unwrapped(declared)
     if is_union(declared) or get_origin(declared) is tuple:
         return all(_is_hashable(member, inside) for member in get_args(declared))
-    if isinstance(declared, type) and attrs.has(declared) and declared not in inside:
-        hashed = [field for field in fields_of(declared) if (field.eq if field.hash is None else field.hash)]
+    if is_record(declared) and declared not in inside:
         return declared.__hash__ is not None and all(
-            _is_hashable(field.type, (*inside, declared)) for field in hashed
+            _is_hashable(field.type, (*inside, declared))
+            for field in record_fields(declared)
+            if field.is_hashed
         )
-    return get_origin(declared) not in (list, set, dict)
+    return get_origin(declared) not in (list, set, dict) and not is_free(declared)
 
 
 def _name(declared: Any) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+from outbox_kernel.kernel.wire.records import is_value_object, maker_of, value_field
 from outbox_kernel.kernel.wire.scalars import Misfit, refusal
-from outbox_kernel.kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
+from outbox_kernel.kernel.wire.types import is_subclass, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

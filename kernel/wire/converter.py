@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import Enum
 from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from outbox_kernel.kernel.wire.containers import enum_out, register_containers
+from outbox_kernel.kernel.wire.durations import duration_in, duration_out
+from outbox_kernel.kernel.wire.free import free_in, free_out, is_free
+from outbox_kernel.kernel.wire.models import check_restores, is_model, is_url, restored_model, url_in, url_out
 from outbox_kernel.kernel.wire.names import EVENT_VERSION, event_names, names_of
+from outbox_kernel.kernel.wire.records import (
+    argument_fields,
+    is_record,
+    is_value_object,
+    maker_of,
+    value_field,
+)
 from outbox_kernel.kernel.wire.scalars import refusal, register_scalars
-from outbox_kernel.kernel.wire.types import is_subclass, is_value_object, maker_of, unwrapped, value_field
+from outbox_kernel.kernel.wire.types import is_renamed, is_subclass, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +47,23 @@ def converter_for(layout: str) -> Converter:
     """Return the one converter of a layout."""
     converter = _WireConverter(detailed_validation=False)
     register_scalars(converter)
-    build_out = _once_per_class(lambda cls: _attrs_out(cls, converter, layout))
-    build_in = _once_per_class(lambda cls: _attrs_in(cls, converter, layout))
-    converter.register_unstructure_hook_factory(_is_attrs_class, build_out)
-    converter.register_structure_hook_factory(_is_attrs_class, build_in)
+    converter.register_unstructure_hook(timedelta, duration_out)
+    converter.register_structure_hook(timedelta, duration_in)
+    build_out = _once_per_class(lambda cls: _record_out(cls, converter, layout))
+    build_in = _once_per_class(lambda cls: _record_in(cls, converter, layout))
+    converter.register_unstructure_hook_factory(is_record, build_out)
+    converter.register_structure_hook_factory(is_record, build_in)
     register_containers(converter)
+    converter.register_unstructure_hook_func(is_free, free_out)
+    converter.register_structure_hook_func(is_free, free_in)
+    converter.register_unstructure_hook_factory(is_url, url_out)
+    converter.register_structure_hook_func(is_url, url_in)
+    converter.register_unstructure_hook_factory(
+        is_renamed, lambda declared: converter.get_unstructure_hook(unwrapped(declared))
+    )
+    converter.register_structure_hook_func(
+        is_renamed, lambda value, declared: converter.structure(value, unwrapped(declared))
+    )
     return converter
 
 
@@ -94,14 +116,28 @@ def _overrides(names: dict[str, str]) -> dict[str, Any]:
     return {name: override(rename=key) for name, key in names.items()}
 
 
-def _is_attrs_class(declared: Any) -> bool:
-    return isinstance(declared, type) and attrs.has(declared)
+def _record_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
+    build = _value_object_out if is_value_object(cls) else _fields_out
+    write = build(cls, converter, layout)
+    if not is_model(cls):
+        return write
+
+    def unstructure(value: Any) -> Any:
+        # In this order, since a field says best why it refuses what it holds.
+        body = write(value)
+        check_restores(value)
+        return body
+
+    return unstructure
 
 
-def _attrs_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
-    if is_value_object(cls):
-        return _value_object_out(cls, converter, layout)
-    inner = make_dict_unstructure_fn(cls, converter, **_overrides(names_of(cls, layout)))
+def _fields_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
+    names = names_of(cls, layout)
+    inner = (
+        _model_out(cls, converter, names)
+        if is_model(cls)
+        else make_dict_unstructure_fn(cls, converter, **_overrides(names))
+    )
 
     def unstructure(value: Any) -> Any:
         if type(value) is not cls:
@@ -109,6 +145,14 @@ def _attrs_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[A
         return inner(value)
 
     return unstructure
+
+
+def _model_out(cls: type[Any], converter: Converter, names: dict[str, str]) -> Callable[[Any], Any]:
+    written = [
+        (field.name, names[field.name], converter.get_unstructure_hook(field.type, cache_result=False))
+        for field in argument_fields(cls)
+    ]
+    return lambda value: {key: hook(getattr(value, name)) for name, key, hook in written}
 
 
 def _value_object_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
@@ -125,9 +169,11 @@ def _value_object_out(cls: type[Any], converter: Converter, layout: str) -> Call
     return unstructure
 
 
-def _attrs_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any, Any], Any]:
+def _record_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any, Any], Any]:
     if is_value_object(cls):
         return _value_object_in(cls, converter, layout)
+    if is_model(cls):
+        return _model_in(cls, converter, layout)
     return make_dict_structure_fn(
         cls, converter, _cattrs_detailed_validation=False, **_overrides(names_of(cls, layout))
     )
@@ -141,5 +187,26 @@ def _value_object_in(cls: type[Any], converter: Converter, layout: str) -> Calla
 
     def structure(value: Any, _: Any) -> Any:
         return make(bare(value["value"] if wrapped else value, declared))
+
+    return structure
+
+
+def _model_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any, Any], Any]:
+    names = names_of(cls, layout)
+    read = [
+        (
+            field.name,
+            names[field.name],
+            field.type,
+            converter.get_structure_hook(field.type, cache_result=False),
+        )
+        for field in argument_fields(cls)
+    ]
+
+    def structure(body: Any, _: Any) -> Any:
+        if not isinstance(body, dict):
+            raise refusal(body, "dict")
+        held = {name: hook(body[key], declared) for name, key, declared, hook in read if key in body}
+        return restored_model(cls, held)
 
     return structure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.kernel.errors import DefinitionError
-from outbox_kernel.kernel.wire.types import fields_of
+from outbox_kernel.kernel.wire.records import record_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,8 +16,8 @@ _ENVELOPE_NAMES = {"event_id": "eventId", "occurred_at": "occurredOn"}
 
 
 def names_of(cls: type[Any], layout: str) -> dict[str, str]:
-    """Map each field of an attrs class to its key."""
-    names = [field.name for field in fields_of(cls)]
+    """Map each field of a record to its key."""
+    names = [field.name for field in record_fields(cls)]
     return {name: _camel(name) if layout == "camel" else name for name in names}
 
 

@@ -16,7 +16,17 @@ import attrs
 
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import UnserializableEvent
-from outbox_kernel.kernel.wire.types import fields_of, is_union, unwrapped
+from outbox_kernel.kernel.wire.free import is_free, own_free
+from outbox_kernel.kernel.wire.records import (
+    MASK,
+    RecordField,
+    is_frozen,
+    is_record,
+    record_fields,
+    resolve_record,
+    shows_secrets,
+)
+from outbox_kernel.kernel.wire.types import is_union, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +44,13 @@ def with_own_copies(cls: type[Any], fields: list[attrs.Attribute[Any]]) -> list[
         hints = get_type_hints(cls, include_extras=True)
     except NameError:
         return fields  # registration refuses the class, with a sentence
-    return [_with_own_copy(field, hints.get(field.name, field.type)) for field in fields]
+    declared = [hints.get(field.name, field.type) for field in fields]
+    owning = [_with_own_copy(*each) for each in zip(fields, declared, strict=True)]
+    return [_with_mask(*each) for each in zip(owning, declared, strict=True)]
+
+
+def _with_mask(field: attrs.Attribute[Any], declared: Any) -> attrs.Attribute[Any]:
+    return field.evolve(repr=lambda _: MASK) if field.repr is True and shows_secrets(declared) else field
 
 
 def _with_own_copy(field: attrs.Attribute[Any], declared: Any) -> attrs.Attribute[Any]:
@@ -64,41 +80,39 @@ def copier_of(declared: Any) -> Copier | None:
     declared = unwrapped(declared)
     if declared is datetime:
         return _with_fixed_offset
+    if is_free(declared):
+        return own_free
     if not _can_change(declared):
         return None
     if is_union(declared):
         # Of one type and None, or registration refuses it.
         return next(filter(None, map(copier_of, get_args(declared))))
-    if isinstance(declared, type) and attrs.has(declared):
+    if is_record(declared):
         return lambda value: _copied_object(declared, value)
     return _container_copier(get_origin(declared), get_args(declared))
 
 
 def _can_change(declared: Any, inside: tuple[Any, ...] = ()) -> bool:
     declared = unwrapped(declared)
-    if isinstance(declared, type) and attrs.has(declared):
+    if is_record(declared):
         return declared not in inside and (
-            not _is_frozen(declared)
+            not is_frozen(declared)
             or any(_can_change(field.type, (*inside, declared)) for field in _resolved_fields(declared))
         )
     return (
         declared is datetime
+        or is_free(declared)
         or get_origin(declared) in _MUTABLE
         or any(_can_change(argument, inside) for argument in get_args(declared))
     )
 
 
-def _is_frozen(cls: type[Any]) -> bool:
-    # The one trace that frozen=True leaves in every version of attrs.
-    return getattr(cls.__setattr__, "__name__", "") == "_frozen_setattrs"
-
-
-def _resolved_fields(cls: type[Any]) -> tuple[attrs.Attribute[Any], ...]:
+def _resolved_fields(cls: type[Any]) -> tuple[RecordField, ...]:
     try:
-        attrs.resolve_types(cls)
+        resolve_record(cls)
     except NameError:
         return ()  # registration refuses it
-    return fields_of(cls)
+    return record_fields(cls)
 
 
 def _copied_object(cls: type[Any], value: Any) -> Any:
@@ -111,7 +125,7 @@ def _copied_object(cls: type[Any], value: Any) -> Any:
             own = copied(held)
             if own is not held:
                 changed[name] = own
-    if not changed and _is_frozen(cls):
+    if not changed and is_frozen(cls):
         return value
     twin = copy.copy(value)
     for name, own in changed.items():

@@ -6,6 +6,7 @@ can mend it any more.
 
 from __future__ import annotations
 
+import binascii
 import math
 from datetime import date, datetime
 from decimal import Decimal
@@ -31,7 +32,8 @@ def refusal(value: object, expected: str) -> Misfit:
     return Misfit(f"holds {type(value).__name__} where {expected} is declared")
 
 
-def _str_out(value: Any) -> str:
+def str_out(value: Any) -> str:
+    """Return text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise refusal(value, "str")
     if "\0" in value:
@@ -52,7 +54,8 @@ def _int_out(value: Any) -> int:
     return value
 
 
-def _float_out(value: Any) -> float:
+def float_out(value: Any) -> float:
+    """Return a number that JSON can carry."""
     if not isinstance(value, float | int) or isinstance(value, bool):
         raise refusal(value, "float")
     if isinstance(value, int):
@@ -116,6 +119,21 @@ def _decimal_out(value: Any) -> str:
     return str(value)
 
 
+def _bytes_out(value: Any) -> str:
+    if not isinstance(value, bytes):
+        raise refusal(value, "bytes")
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
+def _bytes_in(value: Any, _: type) -> bytes:
+    if not isinstance(value, str):
+        raise refusal(value, "bytes")
+    try:
+        return binascii.a2b_base64(value, strict_mode=True)
+    except ValueError:
+        raise Misfit("holds text that is no base64") from None
+
+
 def _exactly(expected: type) -> Callable[[Any, type], Any]:
     def structure(value: Any, declared: type) -> Any:
         if type(value) is not expected:
@@ -160,14 +178,15 @@ def _finite(text: str) -> Decimal:
 def register_scalars(converter: Converter) -> None:
     """Teach a converter the scalars of the wire."""
     for cls, out, structure in (
-        (str, _str_out, _exactly(str)),
+        (str, str_out, _exactly(str)),
         (int, _int_out, _exactly(int)),
         (bool, _bool_out, _exactly(bool)),
-        (float, _float_out, _float_in),
+        (float, float_out, _float_in),
         (UUID, _uuid_out, _parsed(UUID)),
         (datetime, _datetime_out, _parsed(_moment)),
         (date, _date_out, _parsed(date.fromisoformat)),
         (Decimal, _decimal_out, _parsed(_finite)),
+        (bytes, _bytes_out, _bytes_in),
     ):
         converter.register_unstructure_hook(cls, out)
         converter.register_structure_hook(cls, structure)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
+from datetime import datetime
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     NewType,
-    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -22,20 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def is_value_object(cls: object) -> TypeGuard[type[Any]]:
-    """Tell whether `cls` is a value object in the wire's sense: an attrs class of exactly one field."""
-    return isinstance(cls, type) and attrs.has(cls) and len(init_fields(cls)) == 1
-
-
 def fields_of(cls: type[Any]) -> tuple[attrs.Attribute[Any], ...]:
     """Return the fields of an attrs class, also where the type checker cannot see that it is one."""
     fields: tuple[attrs.Attribute[Any], ...] = attrs.fields(cls)
     return fields
-
-
-def init_fields(cls: type[Any]) -> list[attrs.Attribute[Any]]:
-    """Return the fields that are arguments of the constructor; only these travel."""
-    return [field for field in fields_of(cls) if field.init]
 
 
 def is_inherited(field: attrs.Attribute[Any]) -> bool:
@@ -48,27 +38,30 @@ def is_subclass(candidate: object, base: type) -> bool:
     return isinstance(candidate, type) and issubclass(candidate, base)
 
 
-def value_field(cls: type[Any]) -> attrs.Attribute[Any]:
-    """Return the one field of a value object."""
-    return init_fields(cls)[0]
-
-
-def maker_of(cls: type[Any]) -> Callable[[Any], Any]:
-    """Return the function that makes a value object of its value."""
-    name = value_field(cls).alias or ""
-    return lambda value: cls(**{name: value})
-
-
 def is_optional(declared: object) -> bool:
     """Tell whether the type admits None."""
     return is_union(declared) and type(None) in get_args(declared)
 
 
+# What pydantic calls a str and a datetime of which it asks more.
+_RENAMED: dict[tuple[str | None, str | None], type[Any]] = {
+    ("pydantic.networks", "EmailStr"): str,
+    ("pydantic.types", "AwareDatetime"): datetime,
+}
+
+
+def is_renamed(declared: object) -> bool:
+    """Tell whether a type is only a library's name for another one."""
+    return isinstance(declared, type) and (declared.__module__, declared.__qualname__) in _RENAMED
+
+
 def unwrapped(declared: Any) -> Any:
-    """See through NewType and Annotated."""
+    """See through NewType, Annotated and a library's names."""
     while True:
         if isinstance(declared, NewType):
             declared = declared.__supertype__
+        elif is_renamed(declared):
+            return _RENAMED[declared.__module__, declared.__qualname__]
         elif get_origin(declared) is Annotated:
             declared = get_args(declared)[0]
         else:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, auto
-from typing import Annotated, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
 from uuid import UUID
 
 import attrs
+from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from outbox_kernel.kernel import DomainEvent, event, sensitive
+
+LAYOUTS: tuple[Literal["snake", "camel"], ...] = ("snake", "camel")
 
 TenantId = NewType("TenantId", UUID)
 
@@ -90,6 +94,61 @@ class Appointment:
     others: frozenset[datetime]
 
 
+@dataclass(frozen=True)
+class Weight:
+    grams: int
+
+
+@dataclass
+class Branch:
+    branch_name: str
+    twigs: list[Branch]
+    _: KW_ONLY
+    weight: Weight | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    email: Email | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    grown_at: datetime
+    took: timedelta = timedelta()
+
+
+class Place(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    street_name: str = Field(alias="street")
+    opens_after: timedelta = timedelta()
+
+
+class Person(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    first_name: str
+    photo: bytes
+    home: Place | None
+    friends: list[Person]
+    branch: Branch
+    money: Money
+    anything: Any
+
+
+class PersonId(RootModel[UUID]):
+    model_config = ConfigDict(frozen=True)
+
+
+class Ages(RootModel[dict[str, int]]):
+    pass
+
+
+@attrs.define
+class Mixture:
+    person: Person | None
+    branches: tuple[Branch, ...]
+    slotted: Slotted
+
+
 class Scalars:
     text: str
     whole_number: int
@@ -101,6 +160,8 @@ class Scalars:
     exact_number: Decimal
     tenant_id: TenantId
     annotated: Annotated[int, "any"]
+    duration: timedelta
+    raw_bytes: bytes
 
 
 class Choices:
@@ -156,17 +217,46 @@ class Dicts:
     by_owner: dict[Owner, dict[Status, Owner | None]]
 
 
+class Classes:
+    weight: Weight
+    branch: Branch | None
+    place: Place
+    person: Person
+    person_id: PersonId
+    ages: Ages
+    mixture: Mixture
+    by_weight: dict[Weight, Branch]
+    by_person: dict[PersonId, Place | None]
+    places: frozenset[Place]
+    slotted: set[Slotted]
+    secret_mail: Annotated[str, sensitive()]
+
+
+class Free:
+    anything: Any
+    perhaps: Any | None
+    some_object: object
+    json_object: dict[str, Any]
+    json_objects: list[dict[str, object]]
+    by_id: dict[UUID, Any]
+    pair: tuple[Any, bytes]
+    durations: dict[str, list[timedelta | None]]
+    blobs: set[bytes]
+
+
+@event("catalogue.Anything")
+class Anything(DomainEvent):
+    value: Any
+
+
 def _define() -> list[type[DomainEvent]]:
     defined: list[type[DomainEvent]] = []
-    for shape in (Scalars, Choices, Objects, Moments, Containers, Dicts):
+    for shape in (Scalars, Choices, Objects, Moments, Containers, Dicts, Classes, Free):
         fields = {key: value for key, value in vars(shape).items() if not key.startswith("__")}
         body = {**fields, "__annotations__": shape.__annotations__, "__module__": __name__}
-        defined += [
-            event(f"catalogue.{shape.__name__}.snake")(type(shape.__name__, (DomainEvent,), dict(body))),
-            event(f"catalogue.{shape.__name__}.camel", layout="camel", version=2, first_version=2)(
-                type(shape.__name__, (DomainEvent,), dict(body))
-            ),
-        ]
+        for layout in LAYOUTS:
+            define = event(f"catalogue.{shape.__name__}.{layout}", layout=layout, version=2, first_version=2)
+            defined.append(define(type(shape.__name__, (DomainEvent,), dict(body))))
     return defined
 
 

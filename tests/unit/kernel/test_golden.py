@@ -1,7 +1,8 @@
 """K8: the wire format of the two layouts is what it was on the first day."""
 
 import json
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -10,6 +11,7 @@ from uuid import UUID
 
 import attrs
 import pytest
+from pydantic import BaseModel
 
 from outbox_kernel.kernel import DomainEvent, deserialize_event, event, sensitive, serialize_event
 
@@ -41,6 +43,17 @@ class Price:
     currency_code: str | None = None
 
 
+@dataclass
+class Parcel:
+    gross_grams: int
+    label: bytes
+
+
+class Place(BaseModel):
+    street_name: str
+    opens_after: timedelta
+
+
 class Everything:
     """The fields of both events; each type of the wire at least once."""
 
@@ -59,6 +72,10 @@ class Everything:
     members: dict[Email, Role] = attrs.Factory(dict)
     location: tuple[float, str] = (0.0, "")
     tags: frozenset[str] = frozenset()
+    took: timedelta = timedelta()
+    parcel: Parcel | None = None
+    place: Place | None = None
+    free_notes: dict[str, Any] = attrs.Factory(dict)
 
 
 ARGUMENTS: dict[str, Any] = {
@@ -76,6 +93,10 @@ ARGUMENTS: dict[str, Any] = {
     "members": {Email("b@example.org"): Role.CHILD},
     "location": (50.7, "Bönn “x” \u2028 🐍"),
     "tags": frozenset({"one"}),
+    "took": timedelta(days=-1, seconds=1, microseconds=500_000),
+    "parcel": Parcel(5, b"\xff\xfe?"),
+    "place": Place(street_name="Main", opens_after=timedelta(days=1, hours=2, minutes=3)),
+    "free_notes": {"snake_key": [None, True, 1, 1.5, "a", {"innerKey": []}]},
     "event_id": EVENT_ID,
     "occurred_at": MOMENT,
 }

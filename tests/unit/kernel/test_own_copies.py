@@ -1,13 +1,16 @@
 """K1: an event never changes, so what could be changed in it is its own copy."""
 
 import inspect
+from collections import OrderedDict, defaultdict
 from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 import attrs
 import pytest
+from pydantic import BaseModel, ConfigDict, RootModel
 
 from outbox_kernel.kernel import (
     AggregateRoot,
@@ -45,6 +48,46 @@ class Email:
     value: str
 
 
+@dataclass
+class Count:
+    number: int
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    items: list[str]
+    counts: list[Count] = field(default_factory=list)
+
+
+class Profile(BaseModel):
+    name: str
+    tags: list[str] = []
+    count: Count | None = None
+
+
+class Fixed(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    name: str
+    extra: dict[str, Any] = {}
+
+
+class Names(RootModel[list[str]]):
+    pass
+
+
+class Still(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    name: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Coin:
+    cents: int
+    currency: str = "EUR"
+
+
 def append(values: Any) -> None:
     values.append("later")
 
@@ -67,6 +110,22 @@ def append(values: Any) -> None:
         (Leaf, Leaf("a", [Leaf("b")]), lambda value: value.twigs[0].twigs.append(Leaf("later"))),
         (Point, Point(1), lambda value: setattr(value, "x", 2)),
         (list[Point], [Point(1)], lambda value: setattr(value[0], "x", 2)),
+        (Count, Count(1), lambda value: setattr(value, "number", 2)),
+        (Sealed, Sealed(["a"]), lambda value: append(value.items)),
+        (Sealed, Sealed(["a"], [Count(1)]), lambda value: setattr(value.counts[0], "number", 2)),
+        (Profile, Profile(name="a"), lambda value: setattr(value, "name", "b")),
+        (Profile, Profile(name="a", tags=["b"]), lambda value: append(value.tags)),
+        (
+            list[Profile],
+            [Profile(name="a", count=Count(1))],
+            lambda value: setattr(value[0].count, "number", 2),
+        ),
+        (Fixed, Fixed(name="a", extra={"b": []}), lambda value: append(value.extra["b"])),
+        (Names, Names(["a"]), lambda value: append(value.root)),
+        (dict[str, Any], {"a": 1}, lambda value: value.update(later=2)),
+        (dict[str, Any], {"a": [{"b": ["c"]}]}, lambda value: append(value["a"][0]["b"])),
+        (Any, [["a"]], lambda value: append(value[0])),
+        (object, {"a": {}}, lambda value: value["a"].update(later=2)),
     ],
     ids=repr,
 )
@@ -110,6 +169,10 @@ def test_a_list_that_goes_on_growing_is_recorded_as_it_was() -> None:
         (Email | None, Email("b")),
         (tuple[int, ...], (1, 2)),
         (frozenset[int], frozenset({1})),
+        (timedelta, timedelta(1)),
+        (bytes, b"a" * 50),
+        (Coin, Coin(5)),
+        (Still, Still(name="a")),
     ],
     ids=repr,
 )
@@ -164,6 +227,13 @@ def test_a_moment_that_its_zone_repeats_or_skips_comes_back_equal(
     found = probe(declared)(make(moment))
     assert restored(found) == found
     assert f'"{moment.isoformat()}"' in serialize_event(found)
+
+
+def test_what_is_copied_of_free_json_is_plain() -> None:
+    """K8: a subclass of dict or list would come back as a dict or list."""
+    found = probe(Any)(OrderedDict(a=defaultdict(int, b=1)))
+    assert restored(found) == found
+    assert type(found.value) is type(found.value["a"]) is dict
 
 
 def test_a_moment_with_its_offset_is_not_copied() -> None:

@@ -1,13 +1,15 @@
 """K11: a field marked sensitive is masked wherever a person or a log may see it."""
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NewType
 from uuid import uuid4
 
 import attrs
 import pytest
+from pydantic import BaseModel, ConfigDict, RootModel
 
 from outbox_kernel.kernel import (
     DefinitionError,
@@ -21,8 +23,9 @@ from outbox_kernel.kernel import (
     serialize_event,
     upcasts,
 )
+from outbox_kernel.kernel.testing.comparison import differences
 from outbox_kernel.kernel.wire.types import fields_of
-from tests.unit.kernel.probes import Layout, probe
+from tests.unit.kernel.probes import Layout, probe, restored
 
 layouts = pytest.mark.parametrize("layout", ["snake", "camel"])
 
@@ -37,6 +40,34 @@ class Contact:
     name: str
     email_address: Email
     others: "list[Contact]" = attrs.Factory(list)
+
+
+Token = Annotated[str, sensitive()]
+
+
+@dataclass
+class Login:
+    user_name: str
+    token: Token
+
+
+class Card(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    bank_name: str
+    number: Annotated[str, sensitive()]
+    owner: Contact | None = None
+    logins: list[Login] = []
+    spare: Token | None = None
+
+
+class Key(RootModel[Annotated[str, sensitive()]]):
+    pass
+
+
+@dataclass
+class Wallet:
+    cards: dict[str, Card]
+    extra: dict[str, Any]
 
 
 def masked(found: DomainEvent) -> dict[str, Any]:
@@ -88,15 +119,41 @@ def test_names_follow_the_layout_and_the_rest_stays_readable(layout: Layout) -> 
         (dict[Email, str], {Email("secret"): "plain"}, "***"),
         (dict[str, str], {"plain": "plain"}, {"plain": "plain"}),
         (list[str], ["plain"], ["plain"]),
+        (Token, "secret", "***"),
+        (NewType("Named", Token), "secret", "***"),
+        (list[Token], ["secret"], ["***"]),
+        (Token | None, None, None),
+        (dict[str, Token], {"plain": "secret"}, {"plain": "***"}),
+        (Key, Key("secret"), "***"),
+        (list[Login], [Login("plain", "secret")], None),
+        (
+            Card,
+            Card(bank_name="plain", number="secret", logins=[Login("plain", "secret")], spare="secret"),
+            None,
+        ),
+        (Wallet, Wallet({"plain": Card(bank_name="plain", number="secret")}, {"plain": ["plain"]}), None),
+        (
+            Wallet,
+            Wallet(
+                {"plain": Card(bank_name="plain", number="", owner=Contact("plain", Email("secret")))}, {}
+            ),
+            None,
+        ),
     ],
     ids=repr,
 )
 def test_a_secret_inside_a_value_is_masked_at_its_place(
     declared: Any, value: Any, shown: Any, layout: Layout
 ) -> None:
-    found = masked(probe(declared, layout)(value))
-    assert found["value"] == shown
+    written = probe(declared, layout)(value)
+    found = masked(written)
+    if shown is None and value is not None:
+        assert "plain" in json.dumps(found)
+    else:
+        assert found["value"] == shown
     assert "secret" not in json.dumps(found)
+    assert "secret" not in repr(written)
+    assert restored(written) == written
 
 
 @layouts
@@ -106,6 +163,20 @@ def test_a_secret_in_a_nested_class_is_masked_at_its_place(layout: Layout) -> No
     assert "secret" not in json.dumps(shown)
     assert shown["name"] == "ada"
     assert shown["others"][0]["name"] == "brian"
+
+
+def test_free_json_under_a_sensitive_field_is_masked_as_a_whole() -> None:
+    body = {"__annotations__": {"notes": dict[str, Any]}, "notes": sensitive(), "__module__": __name__}
+    cls: Any = event("noted")(type("Noted", (DomainEvent,), body))
+    found = cls({"a": ["secret"]})
+    assert masked_payload("noted", json.loads(serialize_event(found)))["notes"] == "***"
+    assert "secret" not in repr(found)
+
+
+def test_a_difference_shows_no_secret_of_a_class_that_would_show_it() -> None:
+    cls = probe(Login)
+    found = differences([cls(Login("ada", "secret"))], [cls(Login("ada", "s3cret"))])
+    assert found == ["event 1, Probe.value: differs (masked)"]
 
 
 def test_what_the_newest_class_does_not_know_is_masked() -> None:

@@ -6,7 +6,7 @@ import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, auto
 from fractions import Fraction
@@ -142,12 +142,18 @@ class Twins:
 @attrs.frozen
 class Holder:
     x: int
-    secret: bytes
+    secret: time
 
 
 @dataclass
 class Data:
     x: int
+
+
+@dataclass
+class Pair:
+    x: int
+    y: int
 
 
 @pytest.mark.parametrize(
@@ -202,19 +208,14 @@ def test_what_survives_json_is_accepted(declared: Any) -> None:
 @pytest.mark.parametrize(
     ("declared", "sentence"),
     [
-        (Any, "Any does not survive JSON unchanged; use str"),
-        (object, "object does not survive"),
-        (list, "list does not survive"),
+        (list, "list does not survive JSON unchanged; use str"),
         (dict, "dict does not survive"),
         (set, "set does not survive"),
         (tuple, "tuple does not survive"),
         (tuple[()], "tuple does not survive"),
-        (bytes, "bytes does not survive"),
         (complex, "complex does not survive"),
         (time, "time does not survive"),
-        (timedelta, "timedelta does not survive"),
         (Fraction, "Fraction does not survive"),
-        (Data, "Data does not survive"),
         (Sequence[int], "Sequence does not survive"),
         (Mapping[str, int], "Mapping does not survive"),
         (defaultdict[str, int], "defaultdict does not survive"),
@@ -240,10 +241,8 @@ def test_what_survives_json_is_accepted(declared: Any) -> None:
         (Identity, "Identity is compared by identity"),
         (AggregateRoot, "AggregateRoot is compared by identity"),
         (Twins, "Twins: two fields would be stored under the key 'aB'"),
-        (Holder, "Holder.secret: bytes does not survive"),
-        (list[Holder], "Holder.secret: bytes"),
-        (list[Any], "Any does not survive"),
-        (dict[str, object], "object does not survive"),
+        (Holder, "Holder.secret: time does not survive"),
+        (list[Holder], "Holder.secret: time"),
         (set[list[int]], "list cannot be hashed"),
         (set[dict[str, int]], "dict cannot be hashed"),
         (set[Mutable], "Mutable cannot be hashed"),
@@ -320,11 +319,12 @@ def test_a_nested_annotation_that_cannot_be_resolved_is_refused() -> None:
         probe(Loose)
 
 
-def test_a_value_object_is_an_attrs_class_of_one_field() -> None:
-    from outbox_kernel.kernel.wire.types import is_value_object
+def test_a_value_object_is_an_attrs_class_or_dataclass_of_one_field() -> None:
+    from outbox_kernel.kernel.wire.records import is_value_object
 
     assert is_value_object(Email)
     assert is_value_object(Nested)
     assert not is_value_object(Point)
-    assert not is_value_object(Data)
+    assert is_value_object(Data)
+    assert not is_value_object(Pair)
     assert not is_value_object(Email("a"))

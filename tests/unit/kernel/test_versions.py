@@ -1,9 +1,12 @@
 """K9: stored payloads of old versions are lifted step by step to the newest class."""
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from outbox_kernel.kernel import (
     DefinitionError,
@@ -182,6 +185,56 @@ def test_a_camel_payload_says_its_version_itself() -> None:
             deserialize_event("counted", {**head, "eventVersion": said})
     with pytest.raises(UnknownEventVersion):
         deserialize_event("counted", {**head, "eventVersion": 3})
+
+
+@dataclass
+class Parcel:
+    grams: int
+    label: bytes
+
+
+class Address(BaseModel):
+    street_name: str
+    notes: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("layout", ["snake", "camel"])
+def test_an_older_payload_is_lifted_to_durations_bytes_dataclasses_models_and_free_json(
+    layout: Literal["snake", "camel"],
+) -> None:
+    """K8, K9."""
+
+    @event("sent", version=2, layout=layout)
+    class Sent(DomainEvent):
+        parcel: Parcel
+        address: Address
+        took: timedelta
+        anything: Any
+
+    @upcasts("sent", from_version=1)
+    def grouped(payload: dict[str, Any]) -> dict[str, Any]:
+        street = "street_name" if layout == "snake" else "streetName"
+        return {
+            **payload,
+            "parcel": {"grams": payload["grams"], "label": "/w=="},
+            "address": {street: payload["street"], "notes": payload["notes"]},
+            "took": f"PT{payload['seconds']}S",
+            "anything": [payload["notes"]],
+        }
+
+    head = HEAD if layout == "snake" else {"eventId": HEAD["event_id"], "occurredOn": HEAD["occurred_at"]}
+    first = {**head, "grams": 5, "street": "Main 1", "notes": {"a": [1, None]}, "seconds": 90}
+    lifted = deserialize_event("sent", first, 1)
+    assert lifted == Sent(
+        Parcel(5, b"\xff"),
+        Address(street_name="Main 1", notes={"a": [1, None]}),
+        timedelta(seconds=90),
+        [{"a": [1, None]}],
+        event_id=ANY,
+        occurred_at=ANY,
+    )
+    assert deserialize_event("sent", serialize_event(lifted)) == lifted
+    assert first["notes"] is not lifted.anything[0]
 
 
 def test_a_newer_payload_than_any_class_is_refused_with_the_remedy() -> None:
