@@ -54,12 +54,15 @@ class AggregateRoot(_Identified):
 
     _appliers: ClassVar[dict[type[DomainEvent], str]] = {}
     _key_rule: ClassVar[KeyRule] = KeyRule()
+    # Its fields are attrs' to make; a mapper makes those of the others.
+    _is_attrs: ClassVar[bool] = True
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
         """Collect the `@applies` methods of the class and its bases."""
-        super().__init_subclass__()
+        super().__init_subclass__(**options)
         cls._appliers = appliers_of(cls)
-        stand_in(cls, catalogue.aggregate_type_of)
+        if cls._is_attrs:
+            stand_in(cls, catalogue.aggregate_type_of)
 
     def record(self, event: DomainEvent) -> None:
         """Say that this happened: raise `version` by one and keep the event until it is committed."""
@@ -158,6 +161,11 @@ class AggregateRoot(_Identified):
             for event in unkeyed:
                 key_event(event, uuid, key)
         return uuid is not None or not unkeyed
+
+    def _unkey_events(self) -> None:
+        """Let the events wait again: the row that made the id never was."""
+        for event in self._recorded_log():
+            key_event(event, None, None)
 
     def _recorded_log(self) -> list[DomainEvent]:
         # Kept beside the mapped attributes and made on first use: loading from a row runs no __init__.
@@ -286,6 +294,11 @@ def aggregate(definition: type[A] | str | None = None, /) -> type[A] | Callable[
         if not is_subclass(cls, AggregateRoot):
             raise DefinitionError(
                 f"@aggregate stands on a class derived from AggregateRoot, and {cls!r} is none"
+            )
+        if not cls._is_attrs:
+            raise DefinitionError(
+                f"{cls.__name__} maps itself, and @aggregate is for classes that do not; leave it out, and name the "
+                "aggregate with `__aggregate__ = …` in the class"
             )
         drop_stand_in(cls)
         by_hand = "__init__" in vars(cls)

@@ -148,7 +148,7 @@ def stamp_event(
     )
 
 
-def key_event(event: DomainEvent, aggregate_id: UUID, aggregate_key: str | None) -> None:
+def key_event(event: DomainEvent, aggregate_id: UUID | None, aggregate_key: str | None) -> None:
     """Write on an event whose aggregate it is of, which was recorded before that had an id."""
     event.__dict__["_stamp"] = event.stamp._replace(aggregate_id=aggregate_id, aggregate_key=aggregate_key)
 

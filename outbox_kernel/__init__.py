@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         session_factory,
     )
     from outbox_kernel.infrastructure.outbox import (
+        MappedAggregate,
         OutboxEventDispatcher,
         OutboxMiddleware,
         OutboxRecord,
@@ -83,8 +84,8 @@ NAMES_BY_HOME = {
     "outbox_kernel.infrastructure.container": "build_container",
     "outbox_kernel.infrastructure.database": "SqlAlchemyRepository SqlAlchemyUnitOfWork create_engine session_factory",
     "outbox_kernel.infrastructure.outbox": (
-        "OutboxEventDispatcher OutboxMiddleware OutboxRecord aggregate_columns bus_of install_capture map_aggregate "
-        "outbox_metadata"
+        "MappedAggregate OutboxEventDispatcher OutboxMiddleware OutboxRecord aggregate_columns bus_of install_capture "
+        "map_aggregate outbox_metadata"
     ),
     "outbox_kernel.infrastructure.relay": "OutboxRelay",
     "outbox_kernel.infrastructure.settings": "Settings",
@@ -102,6 +103,7 @@ __all__ = [
     "EventDispatcher",
     "EventHandler",
     "Forbidden",
+    "MappedAggregate",
     "NotFound",
     "Outbox",
     "OutboxEventDispatcher",

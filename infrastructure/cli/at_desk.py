@@ -77,7 +77,9 @@ class _Aggregate(click.ParamType):  # type: ignore[type-arg]  # as above
             return AggregateKey.parse(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no aggregate; write TYPE:ID, such as account:01890a5d-…, or ID", param, ctx
+                f"{value!r} is no aggregate; write TYPE:ID, such as order:42 or account:01890a5d-…, or ID",
+                param,
+                ctx,
             )
 
 

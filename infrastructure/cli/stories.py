@@ -174,13 +174,14 @@ def _facts(story: Row) -> Row:
         told["masked"] = (
             "every field, since this event's class is not known here: run it where the contexts are"
         )
-    for name in ("aggregate_type", "aggregate_id", "lease_relay", "lease_epoch"):
+    for name in ("aggregate_type", "aggregate_id", "aggregate_key", "lease_relay", "lease_epoch"):
         told.pop(name)
     return {name: value for name, value in told.items() if value not in (None, "", 0)}
 
 
 def _aggregate(row: Row) -> str | None:
-    return f"{row['aggregate_type']}:{row['aggregate_id']}" if row["aggregate_id"] else None
+    identity = row["aggregate_key"] or row["aggregate_id"]
+    return f"{row['aggregate_type']}:{identity}" if identity else None
 
 
 def _told(value: object) -> object:

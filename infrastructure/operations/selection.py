@@ -11,6 +11,7 @@ import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
+from outbox_kernel.kernel.identity import stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,19 +29,29 @@ class NothingFound(InfrastructureError):
 
 @attrs.frozen
 class AggregateKey:
-    """An aggregate by its id, and its type where that was said."""
+    """An aggregate by its id as it is written, and its type where that was said."""
 
-    id: UUID
+    id: UUID | str
     type: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> AggregateKey:
-        """Read TYPE:ID or ID, or raise ValueError."""
-        kind, _, identity = text.rpartition(":")
-        return cls(UUID(identity), kind or None)
+        """Read TYPE:ID or ID, or raise ValueError; the id may be anything that is one, also with colons in it."""
+        kind, _, identity = text.partition(":") if ":" in text else ("", "", text)
+        known = stream_key(identity)
+        if known is None:
+            raise ValueError(f"{text!r} names no aggregate")
+        uuid, key = known
+        return cls(uuid if key is None else key, kind or None)
 
     def __str__(self) -> str:
         return f"{self.type}:{self.id}" if self.type else str(self.id)
+
+    @property
+    def ids(self) -> list[UUID]:
+        """The UUIDs by which the outbox may know it: a text may be a UUID in another writing, or a key like any."""
+        known = stream_key(self.id)
+        return [*{*([] if known is None else [known[0]]), *_uuids_in(str(self.id))}]
 
     async def types(self, desk: Desk) -> list[str]:
         """Return the types it may be of: asked by type and id, the outbox answers from an index."""
@@ -89,7 +100,14 @@ class Selection:
         """Return the first parameters of CHOOSE_DELIVERIES."""
         types = await self.aggregate.types(desk) if self.aggregate else None
         pattern = type_pattern([self.event_type]) if self.event_type else None
-        return self.event_id, self.handler, pattern, types, self.aggregate and self.aggregate.id
+        return self.event_id, self.handler, pattern, types, self.aggregate and self.aggregate.ids
+
+
+def _uuids_in(text: str) -> list[UUID]:
+    try:
+        return [UUID(text)]
+    except ValueError:
+        return []
 
 
 def no_subscription(name: str, names: Sequence[str]) -> NothingFound:

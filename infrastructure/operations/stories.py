@@ -75,7 +75,7 @@ async def events(
         EVENTS,
         type_pattern([event_type]) if event_type else None,
         await aggregate.types(desk) if aggregate else None,
-        aggregate and aggregate.id,
+        aggregate and aggregate.ids,
         status,
         await since.resolved(desk) if since else None,
         limit,
@@ -90,7 +90,7 @@ async def failed(desk: Desk, limit: int) -> list[Row]:
 
 async def history(desk: Desk, aggregate: AggregateKey) -> list[Row]:
     """Tell all events of an aggregate, with the deliveries of each."""
-    rows = [dict(row) for row in await desk.fetch(HISTORY, await aggregate.types(desk), aggregate.id)]
+    rows = [dict(row) for row in await desk.fetch(HISTORY, await aggregate.types(desk), aggregate.ids)]
     if not rows:
         raise NothingFound(
             f"the outbox has no event of aggregate {aggregate}: `outbox events` lists the newest"

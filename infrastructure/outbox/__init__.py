@@ -2,6 +2,7 @@
 
 import outbox_kernel.infrastructure.outbox.relay_tables  # noqa: F401 - completes the metadata
 from outbox_kernel.infrastructure.errors import MappingRefused
+from outbox_kernel.infrastructure.outbox.declared import MappedAggregate
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher, OutboxMiddleware
 from outbox_kernel.infrastructure.outbox.install import install_capture
 from outbox_kernel.infrastructure.outbox.mapping import aggregate_columns, map_aggregate
@@ -10,6 +11,7 @@ from outbox_kernel.infrastructure.outbox.session import bus_of
 from outbox_kernel.infrastructure.outbox.tables import outbox_metadata
 
 __all__ = [
+    "MappedAggregate",
     "MappingRefused",
     "OutboxEventDispatcher",
     "OutboxMiddleware",

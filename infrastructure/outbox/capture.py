@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
-from sqlalchemy.orm import attributes, object_mapper, object_session
+from sqlalchemy.orm import InstanceState, attributes, object_mapper, object_session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
@@ -22,6 +23,7 @@ from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detai
 from outbox_kernel.infrastructure.outbox.drivers import check_connection
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.row_keys import await_key
 from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection
-    from sqlalchemy.orm import Mapper, Session, UOWTransaction
+    from sqlalchemy.orm import Session, UOWTransaction
 
 
 # Made once: json.dumps makes a new one per call when it is told anything.
@@ -52,36 +54,43 @@ class Capture:
 
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
-        events, state = list[DomainEvent](), state_of(session)
-        for aggregate, row_version, version, _ in _moves(session):
+        events, state, unkeyed = list[DomainEvent](), state_of(session), False
+        for aggregate, row_version, version, is_new in _moves(session):
             if version != row_version:
                 events += state.told_by(aggregate, row_version, version)
-            state.in_flush[aggregate] = version
+            if is_new:
+                unkeyed |= await_key(aggregate)
+            state.in_flush[instance_state(aggregate)] = version
         carriers = carriers_among(session._new.values())
         if carriers:
             # One that was dispatched by hand before its aggregate was added is among these already (K6).
             recorded = {id(event) for event in events}
             events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
-        if events:
+        if unkeyed:
+            state.unkeyed = events
+        elif events:
             self._write(session, events, state.in_flush)
         else:
             _check_silent(session)
         take_out(session, carriers)
 
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
-        """Write what other listeners recorded after ours, once it is known to be in the stored row."""
+        """Write what waited for a row to make its key, and what other listeners recorded after ours."""
         state = state_of(session)
-        events, late = list(state.late), []
+        events, late = [*state.unkeyed, *state.late], list[InstanceState[Any]]()
         for aggregate, row_version, version, is_new in _moves(session):
-            written = state.in_flush.get(aggregate, row_version)
+            if is_new and aggregate._key_rule.may_come_later:
+                aggregate._key_events()
+            written = state.in_flush.get(instance_state(aggregate), row_version)
             if version != written:
                 _check_row(session, aggregate, version)
                 events += state.told_by(aggregate, written, version)
-                late.append(aggregate)
+                late.append(instance_state(aggregate))
             state.note(aggregate, version, born=is_new)
         if events:
-            self._write(session, events, late)
+            self._write(session, events, state.in_flush if state.unkeyed else late)
         state.late.clear()
+        state.unkeyed = []
         state.settled = state.written = True
 
     def write_late(self, session: Session) -> None:
@@ -96,7 +105,7 @@ class Capture:
             session._flushing = False
 
     def _write(
-        self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[AggregateRoot]
+        self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
     ) -> None:
         envelopes = [seal(event) for event in in_order(events)]
         context = current_headers()
@@ -126,9 +135,10 @@ class Capture:
         if session.get_nested_transaction() is not None:
             return  # a savepoint's release makes nothing durable
         state = state_of(session)
-        for aggregate, flushed in state.flushed.items():
+        for known, flushed in state.flushed.items():
+            aggregate = known.obj()
             # Not those that a savepoint's rollback has made new again: their story is yet to be stored.
-            if object_session(aggregate) is session:
+            if aggregate is not None and object_session(aggregate) is session:
                 aggregate._forget_events(up_to=flushed.version)
         if state.wrote_by is not None and self.channel is not None:
             wake_relays(state.wrote_by, self.channel)
@@ -160,9 +170,10 @@ def _hide_payloads(error: DBAPIError) -> None:
             each.args = (str(each.args[0]).replace(f"\nDETAIL:  {detail}", ""),)
 
 
-def _connection(session: Session, aggregates: Collection[AggregateRoot]) -> Connection:
+def _connection(session: Session, aggregates: Collection[InstanceState[Any]]) -> Connection:
     """Return the connection on which these aggregates' rows are written."""
-    mappers = [_mapper_of(one) for one in {type(each): each for each in aggregates}.values()]
+    # What the flush itself gives to `get_bind` for their rows.
+    mappers = [manager.mapper.base_mapper for manager in {each.manager for each in aggregates}]
     if len(mappers) > 1 and len({id(session.get_bind(mapper)) for mapper in mappers}) > 1:
         raise KernelError(
             "one flush holds aggregates of several databases, so their rows and events cannot share a transaction; "
@@ -184,12 +195,7 @@ def _check_silent(session: Session) -> None:
     touched = (*session._new.values(), *session.dirty, *session.deleted)
     aggregate = next((obj for obj in touched if isinstance(obj, AggregateRoot)), None)
     if aggregate is not None:
-        _connection(session, [aggregate])
-
-
-def _mapper_of(aggregate: AggregateRoot) -> Mapper[Any]:
-    """Return what the flush itself gives to `get_bind` for this aggregate's row."""
-    return object_mapper(aggregate).base_mapper
+        _connection(session, [instance_state(aggregate)])
 
 
 def after_transaction_end(session: Session, transaction: Any) -> None:
@@ -234,7 +240,7 @@ def _check_row(session: Session, aggregate: AggregateRoot, version: int) -> None
     if aggregate in session.deleted:
         return
     column = object_mapper(aggregate).columns["version"]
-    connection = session.connection(bind_arguments={"mapper": _mapper_of(aggregate)})
+    connection = session.connection(bind_arguments={"mapper": object_mapper(aggregate).base_mapper})
     if connection.scalar(select(column).where(*key_of(aggregate))) != version:
         raise recorded_too_late(aggregate)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import attrs
+from sqlalchemy.orm.attributes import instance_state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Engine
-    from sqlalchemy.orm import Session
+    from sqlalchemy.orm import InstanceState, Session
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.events import DomainEvent
@@ -36,14 +37,19 @@ class Flushed:
 class CaptureState:
     """The bookkeeping of one session's outermost transaction."""
 
+    # An aggregate is known by its mapper's state: it may be compared or hashed by values, which a load would have to
+    # bring, and which change.
+
     # Version up to which this flush has written each aggregate's events.
-    in_flush: dict[AggregateRoot, int] = attrs.Factory(dict)
+    in_flush: dict[InstanceState[Any], int] = attrs.Factory(dict)
     # What this transaction has flushed. Weakly, as the session itself holds what it has flushed: a long import must
     # not pile up in memory.
-    flushed: WeakKeyDictionary[AggregateRoot, Flushed] = attrs.Factory(WeakKeyDictionary)
+    flushed: WeakKeyDictionary[InstanceState[Any], Flushed] = attrs.Factory(WeakKeyDictionary)
     # What it leaves on the aggregates' events that it writes, since whoever has collected one may hold it for longer
     # than the session holds its aggregate.
     mark: object = attrs.Factory(object)
+    # The events of a flush in which some row is yet to make the key that its aggregate's events carry.
+    unkeyed: list[DomainEvent] = attrs.Factory(list)
     # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
     written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
@@ -56,9 +62,10 @@ class CaptureState:
 
     def note(self, aggregate: AggregateRoot, version: int, *, born: bool) -> None:
         """Note that the aggregate's row has this version now."""
-        known = self.flushed.get(aggregate)
+        key = instance_state(aggregate)
+        known = self.flushed.get(key)
         if known is None:
-            self.flushed[aggregate] = Flushed(version, born)
+            self.flushed[key] = Flushed(version, born)
         else:
             known.version, known.born = version, known.born or born
 
@@ -75,7 +82,7 @@ class CaptureState:
 
     def birth_of(self, aggregate: AggregateRoot) -> Flushed | None:
         """Return what is known of an aggregate whose row this transaction has inserted."""
-        known = self.flushed.get(aggregate)
+        known = self.flushed.get(instance_state(aggregate))
         return known if known is not None and known.born else None
 
 

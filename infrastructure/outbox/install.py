@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.errors import CannotCapture
 from outbox_kernel.infrastructure.outbox.capture import Capture, after_transaction_end
 from outbox_kernel.infrastructure.outbox.drivers import check_bind
 from outbox_kernel.infrastructure.outbox.instrument import instrument_aggregates
+from outbox_kernel.infrastructure.outbox.row_keys import take_key_back
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.transaction import after_transaction_create, after_unbirth
 from outbox_kernel.infrastructure.settings import Settings
@@ -119,3 +120,5 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     event.listen(cls, "after_transaction_end", after_transaction_end)
     event.listen(cls, "persistent_to_transient", after_unbirth)
     event.listen(cls, "deleted_to_detached", after_unbirth)
+    event.listen(cls, "persistent_to_transient", take_key_back)
+    event.listen(cls, "pending_to_transient", take_key_back)

@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from sqlalchemy import BigInteger, Column, event, text
-from sqlalchemy.orm import DeclarativeBase, DeclarativeBaseNoMeta, Mapper
+from sqlalchemy import BigInteger, Column, text
 
 from outbox_kernel.infrastructure.errors import MappingRefused
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.aggregate import AggregateRoot
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
-    from sqlalchemy.orm import registry
-
-_DECLARATIVE_BASES = (DeclarativeBase, DeclarativeBaseNoMeta)
-_DECLARATIVE_NAMES = ("__tablename__", "__mapper_args__", "__allow_unmapped__")
+    from sqlalchemy.orm import Mapper, registry
 
 
 def refused_without_version(cls: type[Any], table: str) -> MappingRefused:
@@ -53,24 +48,6 @@ def _refused_without_column(cls: type[Any], field: str, table: str) -> MappingRe
     )
 
 
-def _refuse_declarative(_: Mapper[Any], cls: type[Any]) -> None:
-    """Refuse to map an aggregate declaratively: attrs and the mapper would both make its attributes."""
-    if issubclass(cls, AggregateRoot) and _is_declarative(cls):
-        raise MappingRefused(
-            f"{cls.__name__} is an aggregate and mapped declaratively, which an attrs class cannot be; declare its "
-            "Table apart from the class, with *aggregate_columns(), and call map_aggregate(registry, "
-            f"{cls.__name__}, table)"
-        )
-
-
-# From the import on: a class statement maps declaratively long before the application calls anything of ours.
-event.listen(Mapper, "instrument_class", _refuse_declarative)
-
-
-def _is_declarative(cls: type[Any]) -> bool:
-    return issubclass(cls, _DECLARATIVE_BASES) or any(hasattr(cls, name) for name in _DECLARATIVE_NAMES)
-
-
 def check_fields(cls: type[Any], table: str) -> None:
     """Refuse a field that no load would bring back: it would read as stale from then on."""
     # On the class attrs leaves nothing of a field; what answers there is the mapper's, or the application's.
@@ -104,7 +81,7 @@ def map_aggregate(
     """
     catalogue.aggregate_type_of(cls)
     if "inherits" not in options:
-        options |= {"version_id_col": _lock_of(cls, table)}
+        options |= {"version_id_col": lock_of(cls, table)}
         properties = {"_revision": options["version_id_col"], **(properties or {})}
     mapper = mapper_registry.map_imperatively(cls, table, properties=properties or {}, **options)
     check_fields(cls, table_name(mapper))
@@ -113,16 +90,21 @@ def map_aggregate(
 
 def table_name(mapper: Mapper[Any]) -> str:
     """Name the table as a statement would."""
-    return getattr(mapper.local_table, "fullname", str(mapper.local_table))
+    return _name_of(mapper.local_table)
 
 
-def _lock_of(cls: type[Any], table: Table | None) -> Column[Any]:
+def lock_of(cls: type[Any], table: Any) -> Column[Any]:
+    """Return the column of the optimistic lock, or refuse a table without the two columns."""
     if table is None:
         raise MappingRefused(
             f"{cls.__name__} has no table of its own, so say whose it shares with `inherits=`"
         )
     if "version" not in table.c:
-        raise refused_without_version(cls, table.fullname)
+        raise refused_without_version(cls, _name_of(table))
     if "revision" not in table.c:
-        raise refused_without_lock(cls, table.fullname)
-    return table.c.revision
+        raise refused_without_lock(cls, _name_of(table))
+    return table.c.revision  # type: ignore[no-any-return]  # the table may be any selectable
+
+
+def _name_of(table: Any) -> str:
+    return getattr(table, "fullname", str(table))

@@ -64,6 +64,7 @@ class CapturedSession(Session):
         finally:
             state.flushing = state.settled = False
             state.late.clear()
+            state.unkeyed = []
             state.in_flush.clear()
 
     def _undo_flush(self) -> None:

@@ -76,15 +76,15 @@ WITH RECURSIVE kind AS (
 SELECT aggregate_type FROM kind WHERE aggregate_type IS NOT NULL
 """
 
-# Events, the newest first. 1 event types as a pattern, 2 aggregate types, 3 aggregate id, 4 status, 5 since
+# Events, the newest first. 1 event types as a pattern, 2 aggregate types, 3 aggregate ids, 4 status, 5 since
 # (each null: any), 6 events at most.
 EVENTS = """
-SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, status,
-       retry_count, occurred_at, created_at, processed_at, error_message
+SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
+       status, retry_count, occurred_at, created_at, processed_at, error_message
 FROM {outbox_events}
 WHERE ($1::text IS NULL OR event_type ~ $1)
   AND ($2::text[] IS NULL OR aggregate_type = ANY ($2))
-  AND ($3::uuid IS NULL OR aggregate_id = $3)
+  AND ($3::uuid[] IS NULL OR aggregate_id = ANY ($3))
   AND ($4::text IS NULL OR status = $4)
   AND ($5::timestamptz IS NULL OR created_at >= $5)
 ORDER BY position DESC LIMIT $6
@@ -92,17 +92,17 @@ ORDER BY position DESC LIMIT $6
 
 # One event. 1 event id.
 EVENT = """
-SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, status,
-       retry_count, takeovers, occurred_at, created_at, available_at, updated_at, processed_at, error_message,
+SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
+       status, retry_count, takeovers, occurred_at, created_at, available_at, updated_at, processed_at, error_message,
        payload::text, headers::text, lease_relay, lease_epoch
 FROM {outbox_events} WHERE event_id = $1
 """
 
-# An aggregate's events in order, with what they said. 1 aggregate types, 2 aggregate id.
+# An aggregate's events in order, with what they said. 1 aggregate types, 2 its id, in every reading.
 HISTORY = """
-SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, status,
-       retry_count, occurred_at, processed_at, error_message, payload::text, headers::text
-FROM {outbox_events} WHERE aggregate_type = ANY ($1) AND aggregate_id = $2
+SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
+       status, retry_count, occurred_at, processed_at, error_message, payload::text, headers::text
+FROM {outbox_events} WHERE aggregate_type = ANY ($1) AND aggregate_id = ANY ($2)
 ORDER BY aggregate_type, aggregate_version NULLS LAST, position
 """
 
@@ -135,7 +135,8 @@ WHERE NOT settled AND order_key = $1 AND handler = $2 AND position < $3 ORDER BY
 # What failed: dead, or waiting for another attempt; with how many stand behind each. 1 rows at most.
 FAILED = """
 SELECT event.position, delivery.event_id, event.event_type, event.aggregate_type, event.aggregate_id,
-       delivery.handler, CASE delivery.status WHEN 'dead' THEN 'dead' ELSE 'retrying' END AS status,
+       event.aggregate_key, delivery.handler,
+       CASE delivery.status WHEN 'dead' THEN 'dead' ELSE 'retrying' END AS status,
        delivery.attempts, CASE WHEN delivery.status = 'waiting' THEN delivery.available_at END AS next_at,
        delivery.updated_at AS failed_at, delivery.error_message, (
          SELECT count(*) FROM {outbox_deliveries} AS behind

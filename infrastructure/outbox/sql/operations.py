@@ -27,7 +27,7 @@ _HALF_DONE = """delivery.error_message LIKE 'SecondCommit: %' AND EXISTS (
       WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done')"""
 
 # Choose deliveries, in the order of their turns, with the positions of their events and whether they are half done.
-# 1 event id, 2 handler, 3 event types as a pattern, 4 aggregate types, 5 aggregate id (each null: any), 6 statuses,
+# 1 event id, 2 handler, 3 event types as a pattern, 4 aggregate types, 5 aggregate ids (each null: any), 6 statuses,
 # 7 whether those that wait after a failure are meant too.
 CHOOSE_DELIVERIES = f"""
 SELECT event.position, delivery.event_id, delivery.handler, delivery.status,
@@ -37,7 +37,7 @@ WHERE ($1::uuid IS NULL OR delivery.event_id = $1)
   AND ($2::text IS NULL OR delivery.handler = $2)
   AND ($3::text IS NULL OR event.event_type ~ $3)
   AND ($4::text[] IS NULL OR event.aggregate_type = ANY ($4))
-  AND ($5::uuid IS NULL OR event.aggregate_id = $5)
+  AND ($5::uuid[] IS NULL OR event.aggregate_id = ANY ($5))
   AND (delivery.status = ANY ($6::text[]) OR ($7 AND delivery.status = 'waiting' AND delivery.attempts > 0))
 ORDER BY delivery.position, delivery.handler
 """  # noqa: S608 - the rule is ours

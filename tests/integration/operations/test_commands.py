@@ -289,7 +289,7 @@ def test_nothing_to_do_is_one_sentence_and_code_1(run: Any, words: list[str]) ->
         ["skip"],
         ["retry", str(uuid4()), "--all"],
         ["show", "x"],
-        ["history", "x"],
+        ["history", "order:"],
         ["events", "--since", "yesterday"],
         ["replay", "--handler", "a.B"],
         ["purge", "--older-than", "-1"],

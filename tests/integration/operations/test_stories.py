@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.operations import AggregateKey, stories
 from outbox_kernel.infrastructure.operations.selection import Moment, NothingFound
 from outbox_kernel.kernel import DomainEvent, event, sensitive
 from outbox_kernel.kernel.catalogue import isolated_definitions
+from outbox_kernel.kernel.identity import uuid_of
 
 HANDLER = "bank.Letters"
 
@@ -33,6 +34,18 @@ async def test_events_are_listed_newest_first_by_what_is_asked(outbox: Any) -> N
     assert await found(aggregate=AggregateKey(wallet)) == [mine]
     assert await found(aggregate=AggregateKey(wallet, "bank.wallet")) == [mine]
     assert await found(aggregate=AggregateKey(uuid4())) == []
+
+
+async def test_an_aggregate_is_found_and_shown_by_its_key_as_written(outbox: Any) -> None:
+    """C10: of the history, the list and the story."""
+    order = await outbox.event(uuid_of(42))
+    await outbox.execute("UPDATE outbox_events SET aggregate_key = '42'")
+    await outbox.event()
+    key = AggregateKey.parse("bank.wallet:42")
+    assert [row["event_id"] for row in await stories.history(outbox.desk, key)] == [order]
+    (row,) = await stories.events(outbox.desk, aggregate=AggregateKey.parse("42"))
+    assert (row["event_id"], row["aggregate_key"]) == (order, "42")
+    assert (await stories.show(outbox.desk, order))["aggregate_key"] == "42"
 
 
 async def test_what_is_declared_sensitive_is_masked(outbox: Any) -> None:

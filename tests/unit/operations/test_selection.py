@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.operations import AggregateKey
 from outbox_kernel.infrastructure.operations.abilities import why_not
 from outbox_kernel.infrastructure.operations.selection import Moment, type_pattern
 from outbox_kernel.infrastructure.operations.verdicts import seconds
+from outbox_kernel.kernel.identity import uuid_of
 
 ID = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 
@@ -20,8 +21,22 @@ def test_an_aggregate_is_its_id_with_or_without_its_type() -> None:
     assert AggregateKey.parse(str(ID)) == AggregateKey(ID)
     assert AggregateKey.parse(f"bank.wallet:{ID}") == AggregateKey(ID, "bank.wallet")
     assert str(AggregateKey(ID, "bank.wallet")) == f"bank.wallet:{ID}"
-    with pytest.raises(ValueError, match="badly formed"):
-        AggregateKey.parse("bank.wallet")
+    with pytest.raises(ValueError, match="names no aggregate"):
+        AggregateKey.parse("bank.wallet:")
+
+
+def test_an_aggregate_is_named_by_its_key_as_written() -> None:
+    """C10: an integer, a text, with colons in it where its type stands before it."""
+    assert AggregateKey.parse("order:42") == AggregateKey("42", "order")
+    assert AggregateKey.parse("42").ids == [uuid_of(42)]
+    assert AggregateKey.parse("article:tea:green") == AggregateKey("tea:green", "article")
+
+
+def test_a_text_that_may_be_a_uuid_in_another_writing_is_looked_for_as_both() -> None:
+    """C10: a key may be such a text, and a person may type a UUID in capitals."""
+    for text in (str(ID).upper(), ID.hex):
+        assert set(AggregateKey.parse(text).ids) == {ID, uuid_of(text)}
+    assert AggregateKey.parse(str(ID)).ids == [ID]
 
 
 @pytest.mark.parametrize(

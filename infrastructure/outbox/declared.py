@@ -1,0 +1,110 @@
+"""Aggregates that are mapped declaratively: a mixin with two columns, and the class's own mapping as it was (C10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sqlalchemy import BigInteger, event, text
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    DeclarativeBaseNoMeta,
+    Mapped,
+    Mapper,
+    mapped_column,
+    object_mapper,
+)
+
+from outbox_kernel.infrastructure.errors import MappingRefused
+from outbox_kernel.infrastructure.outbox.mapping import lock_of
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.identity import KEY_KINDS, KeyRule
+
+_DECLARATIVE_BASES = (DeclarativeBase, DeclarativeBaseNoMeta)
+_DECLARATIVE_NAMES = ("__tablename__", "__mapper_args__", "__allow_unmapped__")
+# Behind the application's own, as an ALTER TABLE adds them.
+_LAST = 1_000
+
+
+class MappedAggregate(AggregateRoot):
+    """Base of an aggregate that maps itself: `class Order(MappedAggregate, Base)`.
+
+    It brings two columns: `version` counts the events, `revision` counts the writes of the row and is its optimistic
+    lock. `__aggregate__` is the stable wire name, by default the name of the class.
+    """
+
+    __aggregate__: ClassVar[str]
+
+    _is_attrs: ClassVar[bool] = False
+    # What the row brings by itself is not there before the row is, and its id may be a part of that.
+    _key_rule: ClassVar[KeyRule] = KeyRule(may_come_later=True)
+
+    if TYPE_CHECKING:
+        version: Mapped[int]
+        revision: Mapped[int]
+    else:
+        # Annotated, they would have to be fields where the class is mapped as a dataclass.
+        version = mapped_column(BigInteger, nullable=False, server_default=text("0"), sort_order=_LAST)
+        revision = mapped_column(BigInteger, nullable=False, server_default=text("1"), sort_order=_LAST)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a Table of one's own that lacks the columns, before SQLAlchemy wonders about them."""
+        if (table := vars(cls).get("__table__")) is not None:
+            lock_of(cls, table)
+        super().__init_subclass__(**options)
+
+    def __init__(self, **values: Any) -> None:
+        """Take the attributes by name, as the base of the application's models has it."""
+        constructor: Any = super(AggregateRoot, self).__init__
+        if getattr(constructor, "__objclass__", None) is object:
+            constructor = object_mapper(self).registry.constructor.__get__(self)
+        constructor(**values)
+
+
+def _on_instrument_class(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """Give a declared aggregate its lock and its name, before its mapping is complete."""
+    if not issubclass(cls, AggregateRoot):
+        return
+    if not issubclass(cls, MappedAggregate):
+        _refuse_declarative(cls)
+        return
+    if mapper.version_id_col is None:
+        mapper.version_id_col = lock_of(cls, mapper.local_table)
+    catalogue.add_aggregate(vars(cls).get("__aggregate__", cls.__name__), cls)
+
+
+def _on_constructed(mapper: Mapper[Any], cls: type[Any]) -> None:
+    """Note of what kind a declared aggregate's ids are, as far as its column tells."""
+    if not issubclass(cls, MappedAggregate):
+        return
+    if not hasattr(cls, "id"):
+        raise MappingRefused(
+            f"{cls.__name__} is an aggregate without the attribute `id`, which says whose its events are; name its "
+            "primary key so, or add `id = synonym(…)` with the name that it has"
+        )
+    try:
+        kind = mapper.columns["id"].type.python_type
+    except (KeyError, NotImplementedError):
+        return
+    if kind in KEY_KINDS:
+        cls._key_rule = KeyRule(frozenset({kind}), may_come_later=True)
+
+
+def _refuse_declarative(cls: type[Any]) -> None:
+    """Refuse to map an attrs class declaratively: attrs and the mapper would both make its attributes."""
+    if issubclass(cls, _DECLARATIVE_BASES) or any(hasattr(cls, name) for name in _DECLARATIVE_NAMES):
+        raise MappingRefused(
+            f"{cls.__name__} is mapped declaratively; derive it from MappedAggregate instead of AggregateRoot, and "
+            "leave @aggregate out"
+        )
+
+
+def _on_init(aggregate: MappedAggregate, _arguments: Any, _options: Any) -> None:
+    """Begin to count: what is made here, and not loaded, has no events yet."""
+    aggregate.__dict__["version"] = 0
+
+
+# From the import on: a class statement maps declaratively long before the application calls anything of ours.
+event.listen(Mapper, "instrument_class", _on_instrument_class)
+event.listen(Mapper, "after_mapper_constructed", _on_constructed)
+event.listen(MappedAggregate, "init", _on_init, propagate=True)
