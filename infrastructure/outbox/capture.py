@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
 from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.infrastructure.outbox.transaction import note_write
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
@@ -91,7 +92,8 @@ class Capture:
             self._write(session, events, state.in_flush if state.unkeyed else late)
         state.late.clear()
         state.unkeyed = []
-        state.settled = state.written = True
+        state.settled = True
+        note_write(session)
 
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""

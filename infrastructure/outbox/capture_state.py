@@ -50,8 +50,6 @@ class CaptureState:
     mark: object = attrs.Factory(object)
     # The events of a flush in which some row is yet to make the key that its aggregate's events carry.
     unkeyed: list[DomainEvent] = attrs.Factory(list)
-    # A flush has written rows, of whatever class, so objects at hand are ahead of what a rollback leaves.
-    written: bool = False
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
     flushing: bool = False
     late: list[DomainEvent] = attrs.Factory(list)

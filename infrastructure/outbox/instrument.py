@@ -21,6 +21,7 @@ from outbox_kernel.infrastructure.outbox.mapping import (
     table_name,
 )
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.transaction import note_read
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.errors import ConcurrencyError
 
@@ -139,11 +140,14 @@ def _on_delete(mapper: Mapper[Any], connection: Connection, aggregate: Aggregate
         )
 
 
-def _on_refresh(aggregate: AggregateRoot, _context: object, names: list[str] | None) -> None:
+def _on_refresh(aggregate: AggregateRoot, context: Any, names: list[str] | None) -> None:
     """Drop what was recorded above the version that the row turned out to have.
 
     Until then an expired aggregate has no version, so that none of its events counts and none can be added.
     """
+    state, session = attributes.instance_state(aggregate), object_session(aggregate)
+    if session is not None and context is not None and context.runid != state.runid:
+        note_read(session, state)  # a query came upon it and has filled in what was expired
     birth = _birth_of(aggregate)
     if names is None or "version" in names:
         aggregate._forget_events(above=-1 if birth is None else aggregate.version)

@@ -10,9 +10,14 @@ from sqlalchemy.orm import Session, attributes, scoped_session
 from sqlalchemy.orm.exc import StaleDataError
 
 from outbox_kernel.infrastructure.outbox.capture import version_change
-from outbox_kernel.infrastructure.outbox.capture_state import known_state_of, state_of
+from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
 from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus
+from outbox_kernel.infrastructure.outbox.transaction import (
+    has_written,
+    note_write,
+    shows_what_is_not_committed,
+)
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UncommittedEvents
 
@@ -39,8 +44,7 @@ class CapturedSession(Session):
 
     def has_uncommitted_changes(self) -> bool:
         """Whether objects at hand differ, flushed or not, from what a rollback would leave."""
-        state = known_state_of(self)
-        if self.new or self.deleted or (state is not None and state.written):
+        if self.new or self.deleted or has_written(self):
             return True
         return any(self.is_modified(obj) for obj in self.dirty)
 
@@ -73,12 +77,22 @@ class CapturedSession(Session):
         if self.is_active:
             self._autobegin_t()._begin().rollback(_capture_exception=True)
 
-    def _execute_internal(self, *args: Any, **options: Any) -> Any:
+    def _execute_internal(self, statement: Any, *args: Any, **options: Any) -> Any:
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
+        if getattr(statement, "is_dml", False):
+            note_write(self)
         try:
-            return super()._execute_internal(*args, **options)
+            return super()._execute_internal(statement, *args, **options)
         except DBAPIError as error:
             raise_lost_race(error)
+            raise
+
+    def _get_impl(self, *args: Any, **options: Any) -> Any:
+        # Of `get` and `get_one`: one that locks the row compares it with the object at hand.
+        try:
+            return super()._get_impl(*args, **options)
+        except StaleDataError as error:
+            raise_conflict(error)
             raise
 
     def merge(self, instance: Any, **options: Any) -> Any:
@@ -136,9 +150,8 @@ class CapturedSession(Session):
     def _give_up(self, close: Any) -> None:
         self._closing = True
         try:
-            state = known_state_of(self)
-            if state is not None and state.flushed:
-                # A mere close would leave these aggregates looking stored, and a new one could never be added again.
+            if has_written(self):
+                # A mere close would leave what was written looking stored, and what is new could never be added again.
                 self.rollback()
         finally:
             close()
@@ -164,17 +177,36 @@ def bus_of(session: AnySession) -> SessionBus:
 
 
 def _refuse_loss(session: Session, objects: Collection[object]) -> None:
-    leaving = [obj for obj in objects if isinstance(obj, Emitted) or _has_unwritten(session, obj)]
+    emitted = [obj.event for obj in objects if isinstance(obj, Emitted)]
+    if emitted:
+        raise UncommittedEvents(
+            f"an emitted {type(emitted[0]).__name__} is not committed, and expunging all would lose it; "
+            "commit first, or roll back to give it up"
+        )
+    aggregates = [obj for obj in objects if isinstance(obj, AggregateRoot) and obj in session]
+    leaving = [each for each in aggregates if _has_unwritten(session, each)]
     if leaving:
         raise UncommittedEvents(
             f"{leaving[0]!r} has events that are not committed, and expunging it would lose them; "
             "commit first, or roll back to give them up"
         )
-    written = [obj for obj in objects if isinstance(obj, AggregateRoot) and _is_written(session, obj)]
+    written = [each for each in aggregates if _is_written(session, each)]
     if written:
         raise UncommittedEvents(
             f"{written[0]!r} is written and not committed, and once expunged it would keep through a rollback what "
             "no row has; commit first, or roll back"
+        )
+    changed = [each for each in aggregates if _is_changed(session, each)]
+    if changed:
+        raise UncommittedEvents(
+            f"{changed[0]!r} has changes that are not committed, and once expunged it would keep them through a "
+            "rollback; commit first, or roll back"
+        )
+    loaded = [each for each in aggregates if _is_read_of_writes(session, each)]
+    if loaded:
+        raise UncommittedEvents(
+            f"{loaded[0]!r} was loaded after its transaction had written, and once expunged it would keep through a "
+            "rollback what it shows of that; commit first, or roll back"
         )
 
 
@@ -203,6 +235,17 @@ def _has_unwritten(session: Session, obj: object) -> bool:
     if obj in session.new:
         return bool(obj.__dict__.get("version"))
     return obj in session and version_change(obj) is not None
+
+
+def _is_changed(session: Session, aggregate: AggregateRoot) -> bool:
+    """Whether the aggregate or a child of it has a change that no flush has written."""
+    parts = () if aggregate in session.new else (aggregate, *_expunged_with(aggregate))
+    return any(session.is_modified(part) for part in parts)
+
+
+def _is_read_of_writes(session: Session, obj: object) -> bool:
+    state = attributes.instance_state(obj)
+    return not state.expired and shows_what_is_not_committed(session, state)
 
 
 def _is_written(session: Session, obj: object) -> bool:

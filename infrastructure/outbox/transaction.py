@@ -1,12 +1,18 @@
-"""What a captured session's transactions do beyond SQLAlchemy's: tell conflicts, and undo all that they must."""
+"""What a captured session's transactions do beyond SQLAlchemy's: tell conflicts, and undo all that they must.
+
+SQLAlchemy takes from a savepoint's rollback what was changed there, object by object. An object that is loaded after
+the change, for one because nobody held the first, shows the change too, and is not among those. So each transaction and
+savepoint knows since when it has written, and what was loaded since then is undone with it (C3, C4).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin, attributes
 from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.orm.loading import _new_runid
 
 from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
@@ -15,12 +21,17 @@ from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.kernel.aggregate import AggregateRoot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Connection
+    from sqlalchemy.orm import InstanceState
 
 
 class CapturedTransaction(SessionTransaction):
     """A transaction or savepoint of a captured session."""
 
+    # SQLAlchemy counts the loads of a process, and leaves on each object the number of the last one.
+    wrote_before_load: int | None = None
     # A flush has a transaction of its own, and this is what its last step has written through.
     _writing: FlushConnection | None = None
 
@@ -52,10 +63,22 @@ class CapturedTransaction(SessionTransaction):
 
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""
+        root = self.session.get_transaction() if _to_root else None
+        if root is not None and root is not self:
+            # At once, where SQLAlchemy would roll back savepoint by savepoint: that takes away the state of what was
+            # new before and is to be new again.
+            root.rollback()
+            return
         # SQLAlchemy closes those, and leaves their objects as they are: hand them over, savepoint by savepoint.
         for savepoint in self._savepoints_inside():
-            savepoint._remove_snapshot()
+            if savepoint.is_active:
+                savepoint._remove_snapshot()
         super().rollback(_capture_exception, _to_root)
+
+    def loaded_since_it_wrote(self, state: InstanceState[Any]) -> bool:
+        """Whether the object may show what this transaction wrote."""
+        wrote = self.wrote_before_load
+        return wrote is not None and state.runid is not None and state.runid > wrote
 
     def _savepoints_inside(self) -> list[SessionTransaction]:
         """Return the open savepoints within this transaction, innermost first."""
@@ -68,10 +91,59 @@ class CapturedTransaction(SessionTransaction):
         # A flush has a transaction of its own, which is inside the innermost savepoint and has none.
         return inside if transaction is self else []
 
+    def _restore_snapshot(self, dirty_only: bool = False) -> None:  # noqa: FBT001, FBT002
+        if dirty_only and self.wrote_before_load is not None:
+            loaded = filter(self.loaded_since_it_wrote, self.session.identity_map.all_states())
+            self._dirty.update(dict.fromkeys(loaded, True))
+        super()._restore_snapshot(dirty_only)
+
+    def _remove_snapshot(self) -> None:
+        super()._remove_snapshot()
+        if self.nested and self.wrote_before_load is not None:
+            # What a savepoint wrote is from its release on the outer one's to undo.
+            _note_write(cast("SessionTransaction", self.parent), self.wrote_before_load)
+
 
 def after_transaction_create(_session: Session, transaction: SessionTransaction) -> None:
     """Make a transaction one of ours: a session has no hook for the class of its transactions."""
     transaction.__class__ = CapturedTransaction
+
+
+def note_write(session: Session) -> None:
+    """Note that the open transaction, or its innermost savepoint, has written rows or is about to."""
+    _note_write(session._autobegin_t(), None)
+
+
+def _note_write(transaction: SessionTransaction, load: int | None) -> None:
+    while transaction.parent is not None and not transaction.nested:
+        transaction = transaction.parent  # that of a flush
+    captured = cast("CapturedTransaction", transaction)
+    if captured.wrote_before_load is None:
+        captured.wrote_before_load = _new_runid() if load is None else load
+
+
+def note_read(session: Session, state: InstanceState[Any]) -> None:
+    """Note that an object may show what is written, where SQLAlchemy leaves on it no number of a load."""
+    transaction = session._transaction
+    if transaction is not None and has_written(session):
+        transaction._dirty[state] = True
+
+
+def has_written(session: Session) -> bool:
+    """Whether anything is written that a rollback would undo."""
+    return any(each.wrote_before_load is not None for each in _open(session))
+
+
+def shows_what_is_not_committed(session: Session, state: InstanceState[Any]) -> bool:
+    """Whether an object was loaded since the open transaction has written, so that it may show what that wrote."""
+    return any(each.loaded_since_it_wrote(state) for each in _open(session))
+
+
+def _open(session: Session) -> Iterator[CapturedTransaction]:
+    transaction = session._transaction
+    while isinstance(transaction, CapturedTransaction):
+        yield transaction
+        transaction = transaction.parent
 
 
 def after_unbirth(session: Session, instance: object) -> None:

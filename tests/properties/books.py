@@ -62,6 +62,7 @@ class Thing:
     held: bool = True
     # Its state was taken away since it was stored, whether or not it was loaded again.
     reloaded: bool = False
+    loaded_at: int = -1
     inserted_at: int = -1
     # Each of them may be undone by itself, savepoint by savepoint.
     updated_at: list[int] = attrs.Factory(list)
@@ -130,14 +131,15 @@ class World:
         return sorted(told, key=lambda each: (self.written_at[each.word], self.said_at[each.word]))
 
 
-@attrs.frozen
+@attrs.define
 class Savepoint:
-    """What a transaction had written when the savepoint began."""
+    """What a transaction had written when the savepoint began, and since when the savepoint itself has written."""
 
     began: int
     rows: dict[UUID, Row]
     bus: tuple[Announcement, ...]
     journal: tuple[str, ...]
+    wrote_at: int | None = None
 
 
 @attrs.define(eq=False)
@@ -151,6 +153,22 @@ class Writer:
     journal: list[str] = attrs.Factory(list)
     waiting: list[Announcement] = attrs.Factory(list)
     savepoints: list[Savepoint] = attrs.Factory(list)
+    # Since when the transaction has written, but for what its open savepoints have.
+    wrote_at: int | None = None
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a rollback would undo rows."""
+        return self._first_write(None) is not None
+
+    def shows_what_is_not_committed(self, thing: Thing) -> bool:
+        """Whether it was loaded since the transaction has written."""
+        wrote = self._first_write(None)
+        return thing.now is not None and wrote is not None and thing.loaded_at > wrote
+
+    def may_not_leave(self, thing: Thing) -> bool:
+        """Whether a rollback, or else the commit, would miss it."""
+        return thing.tells or thing.changed or thing.written or self.shows_what_is_not_committed(thing)
 
     def row(self, wallet_id: UUID) -> Row | None:
         """The row as this transaction sees it; None where there is none."""
@@ -178,6 +196,8 @@ class Writer:
             ):
                 raise Conflict
         moment = self.world.tick()
+        if writing:
+            self.note_write()
         for announcement in self.waiting:
             self.world.written_at[announcement.word] = moment
         self.bus += self.waiting
@@ -185,6 +205,19 @@ class Writer:
         for thing in writing:
             self._write(thing, moment)
         self._forget_unheld()
+
+    def note_write(self) -> None:
+        """Remember since when the transaction, or its innermost savepoint, has written."""
+        scope = self.savepoints[-1] if self.savepoints else self
+        if scope.wrote_at is None:
+            scope.wrote_at = self.world.tick()
+
+    def _first_write(self, depth: int | None) -> int | None:
+        """Since when the savepoint, or the transaction, has written, with all savepoints inside it."""
+        marks = [each.wrote_at for each in self.savepoints[depth or 0 :]]
+        if depth is None:
+            marks.append(self.wrote_at)
+        return min((mark for mark in marks if mark is not None), default=None)
 
     def _write(self, thing: Thing, moment: int) -> None:
         assert thing.now is not None
@@ -208,7 +241,7 @@ class Writer:
         self.world.rows.update(self.rows)
         self.world.bus += self.bus
         self.world.journal += self.journal
-        self.rows, self.bus, self.journal, self.savepoints = {}, [], [], []
+        self.rows, self.bus, self.journal, self.savepoints, self.wrote_at = {}, [], [], [], None
         self.things = [each for each in self.things if each.status != "deleted"]
         for thing in self.things:
             thing.inserted_at = thing.deleted_at = -1
@@ -227,14 +260,34 @@ class Writer:
     def release(self, depth: int) -> None:
         """Release a savepoint and those inside it, for which all is written first."""
         self.flush()
+        wrote = self._first_write(depth)
         del self.savepoints[depth:]
+        if wrote is not None:
+            scope = self.savepoints[-1] if self.savepoints else self
+            scope.wrote_at = wrote if scope.wrote_at is None else min(wrote, scope.wrote_at)
+
+    def fail(self) -> list[Thing]:
+        """A flush has met a conflict, which undoes the innermost savepoint at once; return what is new again."""
+        return self.roll_back_to(len(self.savepoints) - 1) if self.savepoints else []
 
     def roll_back(self) -> list[Thing]:
-        """Undo all, savepoint by savepoint; return what is new again."""
-        unborn = []
-        while self.savepoints:
-            unborn += self.roll_back_to(len(self.savepoints) - 1)
-        return unborn + self.roll_back_to(None)
+        """Undo all; return what is new again."""
+        return self.roll_back_to(None)
+
+    def close(self) -> tuple[list[Thing], list[Thing]]:
+        """End without a commit; return what is new again, and what has left as it was or, if undone, stale."""
+        if self.has_written:
+            unborn = self.roll_back()
+        else:
+            unborn = [each for each in self.things if each.status == "added"]
+            for thing in unborn:
+                thing.status = "new"
+        left = [each for each in self.things if each not in unborn and each.held]
+        for thing in left:
+            thing.doomed = False
+        self.things, self.rows, self.bus, self.journal = [], {}, [], []
+        self.waiting, self.savepoints = [], []
+        return unborn, left
 
     def roll_back_to(self, depth: int | None) -> list[Thing]:
         """Undo all since the savepoint, or since the beginning; return what is new again."""
@@ -242,11 +295,15 @@ class Writer:
         saved = Savepoint(-1, {}, (), ()) if depth is None else self.savepoints[depth]
         self.rows, self.bus, self.journal = dict(saved.rows), list(saved.bus), list(saved.journal)
         self.waiting = []
+        wrote = self._first_write(depth)
         del self.savepoints[depth or 0 :]
+        if depth is None:
+            self.wrote_at = None
         unborn = [each for each in self.things if each.status == "added" or each.inserted_at >= max(began, 0)]
         self.things = [each for each in self.things if each not in unborn]
         for thing in self.things:
-            _restore(thing, began, everything=depth is None)
+            seen = wrote is not None and thing.loaded_at > wrote
+            _restore(thing, began, everything=depth is None or seen)
         for thing in unborn:
             thing.status, thing.base, thing.doomed, thing.inserted_at = "new", None, False, -1
             # Its children are what the rows were that are gone.
@@ -268,6 +325,7 @@ class Writer:
                 thing = Thing(wallet_id, None, status="stored")
                 self.things.append(thing)
             thing.now = thing.base = row
+            thing.loaded_at = self.world.tick()
         thing.held = True
         return thing
 

@@ -114,7 +114,11 @@ class History(Worlds):
     def touch_what_is_stale(self, who: str, which: int, flag: bool) -> None:
         """Record on it or, by the flag, read it; whatever waits in the session is none the worse."""
         mine = [each for each in self.sides[who].writer.things if each.held]
-        stale = [each for each in (*mine, *self.unborn) if each.now is None or each.status == "deleted"]
+        stale = [
+            each
+            for each in (*mine, *self.unborn, *self.detached)
+            if each.now is None or each.status == "deleted"
+        ]
         if thing := chosen(which, stale):
             reads = flag and thing.now is None
             with pytest.raises(StaleAggregate):
@@ -156,6 +160,7 @@ class History(Worlds):
         flushes = self.autoflush and CORE_STATEMENTS_FLUSH
 
         def think() -> None:
+            side.writer.note_write()
             if flushes:
                 side.writer.flush()
             side.writer.journal.append(line)
@@ -248,31 +253,66 @@ class History(Worlds):
         side = self.sides[who]
         leaving = [each for each in side.writer.things if each.status != "deleted" and not each.doomed]
         if thing := chosen(which, [each for each in leaving if each.held]):
-            if thing.tells or thing.written:
+            if side.writer.may_not_leave(thing):
                 with pytest.raises(UncommittedEvents):
                     side.session.expunge(self.real[thing])
                 return
-            side.session.expunge(self.real.pop(thing))
+            side.session.expunge(self.real[thing])
             side.writer.leave(thing)
+            self._left([thing])
 
     def expunge_all(self, who: str, which: int, flag: bool) -> None:
         side = self.sides[who]
-        if side.writer.waiting or any(each.tells or each.written for each in side.writer.things):
+        if side.writer.waiting or any(map(side.writer.may_not_leave, side.writer.things)):
             with pytest.raises(UncommittedEvents):
                 side.session.expunge_all()
             return
         side.session.expunge_all()
-        side.writer.things = [each for each in side.writer.things if each.status == "deleted"]
-        self._forget_the_lost()
+        leaving = [each for each in side.writer.things if each.status != "deleted"]
+        for thing in leaving:
+            side.writer.leave(thing)
+        self._left(leaving)
+
+    def close(self, who: str, which: int, flag: bool) -> None:
+        """End the transaction without a commit; the session serves on."""
+        side = self.sides[who]
+        self.run(side.session.reset() if flag else side.session.close())
+        side.savepoints.clear()
+        unborn, left = side.writer.close()
+        self._left([*left, *unborn])
+        self.compare()
+
+    def _left(self, leaving: list[Thing]) -> None:
+        """What is new stays so, and what is stored may come back to any session."""
+        for thing in leaving:
+            thing.status = "new" if thing.status == "added" else thing.status
+            thing.doomed = False
+        self.detached += [each for each in leaving if each.status == "stored" and each.held]
+        self._keep([each for each in leaving if each.status == "new"])
+
+    def attach(self, who: str, which: int, flag: bool) -> None:
+        """What has left a session is added to one, as it was then."""
+        side = self.sides[who]
+        present = {each.id for each in side.writer.things}
+        if thing := chosen(which, [each for each in self.detached if each.id not in present]):
+            gc.collect()
+            self.detached.remove(thing)
+            side.session.add(self.real[thing])
+            side.writer.things.append(thing)
 
     # --- other writers ----------------------------------------------------------------------------
 
     def another_commits(self, who: str, which: int, flag: bool) -> None:
-        """A third writer is first, wherever it need not wait."""
+        """A third writer is first, wherever it need not wait; by the flag with no event."""
         if wallet_id := chosen(which, self._unlocked()):
-            word = self.world.word("paid")
-            self.run(record_once(self.place.bank, wallet_id, word))
-            self._committed(wallet_id, word)
+            if flag:
+                self.run(change_once(self.place.bank, wallet_id))
+                row = self.world.rows[wallet_id]
+                self.world.rows[wallet_id] = row._replace(balance=row.balance + 1, revision=row.revision + 1)
+            else:
+                word = self.world.word("paid")
+                self.run(record_once(self.place.bank, wallet_id, word))
+                self._committed(wallet_id, word)
             self.compare()
 
     def retry(self, who: str, which: int, flag: bool) -> None:
@@ -313,6 +353,12 @@ def announce(session: AsyncSession, announcement: Announcement) -> None:
 async def record_once(bank: Bank, wallet_id: UUID, word: str) -> None:
     async with bank.session() as session:
         (await session.get_one(Wallet, wallet_id)).record(Noted(word))
+        await session.commit()
+
+
+async def change_once(bank: Bank, wallet_id: UUID) -> None:
+    async with bank.session() as session:
+        (await session.get_one(Wallet, wallet_id)).balance += 1
         await session.commit()
 
 

@@ -42,10 +42,12 @@ ACTIONS = {
     History.commit: 4,
     History.expire: 2,
     History.refresh: 2,
-    History.expunge: 1,
+    History.expunge: 2,
     History.expunge_all: 1,
+    History.close: 2,
+    History.attach: 3,
     History.touch_what_is_stale: 2,
-    History.another_commits: 1,
+    History.another_commits: 2,
     History.retry: 1,
 }
 NAMES = [action.__name__ for action, weight in ACTIONS.items() for _ in range(weight)]

@@ -61,6 +61,7 @@ class Worlds:
         self.world = World()
         self.real: dict[Thing, Wallet] = {}
         self.unborn: list[Thing] = []
+        self.detached: list[Thing] = []
         self.seen: list[UUID] = []
         self.lines: list[str] = []
         self.dropped = False
@@ -88,7 +89,11 @@ class Worlds:
         except Conflict:
             with pytest.raises(ConcurrencyError):
                 self.run(act())
-            (undo or self._undo_innermost)(side)
+            if undo is None:
+                self._undo_innermost(side)
+            else:
+                self._keep(side.writer.fail())
+                undo(side)
             return False, None, None
         done = self.run(act())
         if self.dropped:
@@ -107,6 +112,8 @@ class Worlds:
             for thing in side.writer.things:
                 if thing.held:
                     compare_memory(thing, self.real[thing])
+        for thing in self.detached:
+            compare_memory(thing, self.real[thing])
 
     async def _compare_database(self) -> None:
         fetch, world = self.place.witness.fetch, self.world
@@ -142,9 +149,12 @@ class Worlds:
         self._take_back(side.writer.roll_back_to(depth))
 
     def _take_back(self, unborn: list[Thing]) -> None:
+        self._keep(unborn)
+        self.compare()
+
+    def _keep(self, unborn: list[Thing]) -> None:
         self.unborn += [each for each in unborn if each.held]
         self._forget_the_lost()
-        self.compare()
 
     def _undo_innermost(self, side: Side) -> None:
         """What a use case does that catches the error of a flush."""
@@ -166,7 +176,8 @@ class Worlds:
     def _usable(self, who: str, which: int) -> Thing | None:
         """One of the session's aggregates, or of those new again, that has its state."""
         mine = [each for each in self.sides[who].writer.things if each.held and each.status != "deleted"]
-        return chosen(which, [each for each in (*mine, *self.unborn) if each.now is not None])
+        free = (*self.unborn, *self.detached)
+        return chosen(which, [each for each in (*mine, *free) if each.now is not None])
 
     def _stored(self, side: Side, which: int) -> Thing | None:
         stored = [each for each in side.writer.things if each.held and each.status == "stored"]
@@ -175,6 +186,7 @@ class Worlds:
     def _forget_the_lost(self) -> None:
         """Hold no object that the model has lost, so that nothing but the session may keep it."""
         kept = {each for side in self.sides.values() for each in side.writer.things} | set(self.unborn)
+        kept |= set(self.detached)
         self.real = {thing: wallet for thing, wallet in self.real.items() if thing in kept}
 
 

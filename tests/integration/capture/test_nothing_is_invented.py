@@ -12,7 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.kernel import ConcurrencyError, StaleAggregate, UncommittedEvents, VersionMoved
+from outbox_kernel.kernel import (
+    ConcurrencyError,
+    StaleAggregate,
+    UncommittedEvents,
+    VersionMoved,
+)
 from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
 
@@ -770,11 +775,43 @@ async def test_expunging_all_with_a_waiting_bus_event_is_refused(bank: Bank) -> 
     """C3: the bus's events wait in the session too."""
     async with bank.session() as session:
         bank.emit(session, "waiting")
-        with pytest.raises(UncommittedEvents):
+        with pytest.raises(UncommittedEvents, match=r"an emitted Announced is not committed.*would lose it"):
             session.expunge_all()
         await session.commit()
         session.expunge_all()
     assert await bank.outbox() == ["- waiting"]
+
+
+def change_itself(wallet: Wallet) -> None:
+    wallet.balance = 9
+
+
+def change_its_child(wallet: Wallet) -> None:
+    wallet.entries[0].text = "never"
+
+
+def add_a_child(wallet: Wallet) -> None:
+    wallet.entries.append(Entry("never"))
+
+
+@pytest.mark.parametrize("all_of_them", [False, True])
+@pytest.mark.parametrize("change", [change_itself, change_its_child, add_a_child])
+async def test_expunging_a_change_without_an_event_is_refused_before_its_flush_too(
+    bank: Bank, change: Callable[[Wallet], None], all_of_them: bool
+) -> None:
+    """C3: a rollback would not reach it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("bread")
+        await session.commit()
+        change(wallet)
+        with pytest.raises(
+            UncommittedEvents, match=r"changes that are not committed.*; commit first, or roll back"
+        ):
+            session.expunge_all() if all_of_them else session.expunge(wallet)
+        await session.rollback()
+        session.expunge(wallet)
 
 
 @pytest.mark.parametrize("all_of_them", [False, True])
@@ -829,7 +866,6 @@ async def test_an_aggregate_without_uncommitted_events_can_be_expunged(bank: Ban
     wallet_id = await bank.open_wallet()
     async with bank.session() as session:
         wallet, blank = await loaded(session, wallet_id), Wallet(wallet_id, "blank")
-        wallet.balance = 9
         session.expunge(wallet)
         session.add(blank)
         session.expunge(blank)

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from outbox_kernel.kernel import retry_on_conflict
+from outbox_kernel.kernel import ConcurrencyError, retry_on_conflict
 from tests.bank import Bank, loaded
 from tests.domain import Wallet, journal, wallets
 
@@ -50,6 +50,29 @@ async def test_a_serialization_failure_of_a_query_is_a_conflict(
 
     await use_case()
     assert attempts == 2
+
+
+async def by_get_one(session: AsyncSession, wallet_id: UUID) -> None:
+    await session.get_one(Wallet, wallet_id, with_for_update=True)
+
+
+@pytest.mark.parametrize("lock", [by_get, by_get_one])
+async def test_a_lock_on_what_another_has_changed_since_is_a_conflict(
+    bank: Bank, lock: Callable[[AsyncSession, UUID], Awaitable[None]]
+) -> None:
+    """C4: SQLAlchemy compares the locked row with the object at hand; the rest of the session serves on."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        async with bank.session() as rival:
+            (await loaded(rival, wallet_id)).pay(1)
+            await rival.commit()
+        with pytest.raises(ConcurrencyError, match="another transaction changed"):
+            await lock(session, wallet_id)
+        await session.refresh(wallet, with_for_update=True)
+        wallet.pay(2)
+        await session.commit()
+    assert await bank.row(wallet_id) == (3, 3)
 
 
 async def test_a_taken_key_in_a_core_statement_stays_the_databases_error(bank: Bank) -> None:
