@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.context import Header
 
 ENVELOPE_HEADERS = frozenset(
-    {"event_type", "event_version", "aggregate_type", "aggregate_id", "aggregate_version", "created_at"}
+    {
+        "event_type",
+        "event_version",
+        "aggregate_type",
+        "aggregate_id",
+        "aggregate_key",
+        "aggregate_version",
+        "created_at",
+    }
 )
 """What every message says of its event; its other headers are the event's context."""
 
@@ -37,6 +45,8 @@ class StoredEvent(Protocol):
     def aggregate_type(self) -> str | None: ...  # noqa: D102
     @property
     def aggregate_id(self) -> UUID | None: ...  # noqa: D102
+    @property
+    def aggregate_key(self) -> str | None: ...  # noqa: D102
     @property
     def aggregate_version(self) -> int | None: ...  # noqa: D102
     @property
@@ -69,6 +79,8 @@ def message_of(event: StoredEvent) -> Message:
         headers["aggregate_type"] = event.aggregate_type
     if event.aggregate_id is not None:
         headers["aggregate_id"] = str(event.aggregate_id)
+    if event.aggregate_key is not None:
+        headers["aggregate_key"] = event.aggregate_key
     if event.aggregate_version is not None:
         headers["aggregate_version"] = event.aggregate_version
     # A field of the event that hides a key of the context in the body hides it here too: whoever stores the

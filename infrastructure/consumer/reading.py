@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type
 from outbox_kernel.kernel.context import HEADERS_BYTES_MAX
 from outbox_kernel.kernel.errors import UnknownEventType
+from outbox_kernel.kernel.identity import uuid_of
 from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.wire.types import fields_of
 
@@ -68,6 +69,7 @@ class Received(NamedTuple):
     payload: str
     headers: str
     occurred_at: datetime
+    aggregate_key: str | None = None
 
 
 def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Received:
@@ -82,6 +84,9 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
     aggregate_id = _uuid("aggregate_id", told.get("aggregate_id"))
     aggregate_type = _name("aggregate_type", told.get("aggregate_type"))
     event_type = _required(_name("event_type", told.get("event_type")), "event_type")
+    aggregate_key = _key(told.get("aggregate_key"))
+    if aggregate_id is None and aggregate_key is not None:
+        aggregate_id = uuid_of(aggregate_key)
     if aggregate_id is not None and aggregate_type is None:
         raise Unstorable(
             "it has an aggregate_id without an aggregate_type, so the order of its events is unknown"
@@ -96,6 +101,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
         _text("body", _payload(content, context, event_type, snake=snake), PAYLOAD_BYTES_MAX),
         _text("headers", context, 2 * HEADERS_BYTES_MAX),
         _moment(content),
+        aggregate_key,
     )
 
 
@@ -146,6 +152,14 @@ def _uuid(name: str, value: object) -> UUID | None:
         return UUID(value if isinstance(value, str) else "")
     except ValueError:
         raise _not(name, value) from None
+
+
+def _key(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or uuid_of(value) is None:
+        raise _not("aggregate_key", value)
+    return value
 
 
 def _name(name: str, value: object) -> str | None:

@@ -43,6 +43,7 @@ class ClaimedEvent(asyncpg.Record):
     event_version: int = _column("event_version")
     aggregate_type: str | None = _column("aggregate_type")
     aggregate_id: UUID | None = _column("aggregate_id")
+    aggregate_key: str | None = _column("aggregate_key")
     aggregate_version: int | None = _column("aggregate_version")
     payload: str = _column("payload")
     occurred_at: datetime = _column("occurred_at")

@@ -21,35 +21,35 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import like
 # What has been delivered already is open again. What is in its first pass, where one database publishes and consumes,
 # stays there with `processed_at` as a sign, in the row that its mark locks, that it has deliveries of others. Headers
 # say which queues have brought an event, so that a handler that comes later can be given its queue's past.
-# 1-9 the events as columns, 10 queue, 11 now.
+# 1-10 the events as columns, 11 queue, 12 now.
 _STORE_CONSUMED = """
 WITH given AS MATERIALIZED (
   SELECT * FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::text[],
-                       $9::timestamptz[]) WITH ORDINALITY
+                       $9::timestamptz[], $10::text[]) WITH ORDINALITY
     AS event (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, payload, headers,
-              occurred_at, number)
+              occurred_at, aggregate_key, number)
 ), due AS MATERIALIZED (
   SELECT DISTINCT given.event_type, subscription.name, subscription.ordered
   FROM (SELECT DISTINCT event_type FROM given) AS given
   JOIN {outbox_subscriptions} AS subscription
     ON subscription.retired_at IS NULL AND EXISTS (
       SELECT FROM unnest(subscription.patterns) AS pattern
-      WHERE starts_with(pattern, $10 || '/')
+      WHERE starts_with(pattern, $11 || '/')
         AND given.event_type LIKE <like>)
 ), present AS MATERIALIZED (
   SELECT event.event_id, event.position, event.status,
-         coalesce(headers->>'consumed_from' = $10, false) OR coalesce(headers->'also_consumed_from' ? $10, false)
+         coalesce(headers->>'consumed_from' = $11, false) OR coalesce(headers->'also_consumed_from' ? $11, false)
            AS is_noted
   FROM {outbox_events} AS event
   WHERE event.event_id = ANY ($1) ORDER BY position FOR UPDATE
 ), stored AS (
   INSERT INTO {outbox_events} (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                               payload, headers, occurred_at, status, processed_at)
+                               payload, headers, occurred_at, aggregate_key, status, processed_at)
   SELECT event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-         payload::jsonb, headers::jsonb || jsonb_build_object('consumed_from', $10), occurred_at,
+         payload::jsonb, headers::jsonb || jsonb_build_object('consumed_from', $11), occurred_at, aggregate_key,
          CASE WHEN event_type IN (SELECT event_type FROM due) THEN 'open' ELSE 'delivered' END,
          CASE WHEN event_type IN (SELECT event_type FROM due) THEN NULL
-              ELSE coalesce($11::timestamptz, clock_timestamp()) END
+              ELSE coalesce($12::timestamptz, clock_timestamp()) END
   FROM given WHERE event_id NOT IN (SELECT event_id FROM present) ORDER BY number
   ON CONFLICT DO NOTHING
   RETURNING event_id, position
@@ -76,12 +76,12 @@ WITH given AS MATERIALIZED (
   UPDATE {outbox_events}
   SET headers = CASE WHEN event_id IN (SELECT event_id FROM present WHERE is_noted) THEN headers
                      ELSE headers || jsonb_build_object(
-                       'also_consumed_from', coalesce(headers->'also_consumed_from', '[]') || to_jsonb($10)) END,
+                       'also_consumed_from', coalesce(headers->'also_consumed_from', '[]') || to_jsonb($11)) END,
       status = CASE WHEN status IN ('pending', 'leased') OR event_id NOT IN (SELECT event_id FROM written) THEN status
                     ELSE 'open' END,
       processed_at = CASE WHEN event_id NOT IN (SELECT event_id FROM written) THEN processed_at
-                          WHEN status IN ('pending', 'leased') THEN coalesce($11::timestamptz, clock_timestamp()) END,
-      updated_at = coalesce($11::timestamptz, clock_timestamp())
+                          WHEN status IN ('pending', 'leased') THEN coalesce($12::timestamptz, clock_timestamp()) END,
+      updated_at = coalesce($12::timestamptz, clock_timestamp())
   WHERE position = ANY (ARRAY(
     SELECT position FROM present
     WHERE NOT is_noted OR status <> 'open' AND event_id IN (SELECT event_id FROM written)))
@@ -90,7 +90,7 @@ SELECT event_id, NULL AS handler, NULL AS order_key FROM found
 UNION ALL
 SELECT event_id, handler, order_key FROM written
 """
-STORE_CONSUMED = _STORE_CONSUMED.replace("<like>", like("substr(pattern, length($10) + 2)"))
+STORE_CONSUMED = _STORE_CONSUMED.replace("<like>", like("substr(pattern, length($11) + 2)"))
 
 # Which of these events are there. 1 event ids.
 PRESENT = """

@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.consumer import Received, Unstorable, read
 from outbox_kernel.kernel import DomainEvent, event
 from outbox_kernel.kernel.catalogue import event_type_of, isolated_definitions
 from outbox_kernel.kernel.context import Header
+from outbox_kernel.kernel.identity import uuid_of
 
 EVENT = "01890000-0000-7000-8000-000000000001"
 EVENT_ID = UUID(EVENT)
@@ -37,6 +38,7 @@ class Row:
     aggregate_version: int | None = 7
     occurred_at: datetime = MOMENT
     created_at: datetime = MOMENT
+    aggregate_key: str | None = None
 
 
 SNAKE = {
@@ -98,6 +100,28 @@ def test_an_event_of_no_aggregate_is_of_none_again() -> None:
     row = Row(json.dumps(SNAKE), aggregate_type=None, aggregate_id=None, aggregate_version=None)
     read_again = there_and_back(row)
     assert (read_again.aggregate_type, read_again.aggregate_id, read_again.aggregate_version) == (None,) * 3
+
+
+def test_a_key_that_is_no_uuid_comes_back_as_it_was_written() -> None:
+    """C10, T1: beside the UUID that is derived from it."""
+    uuid = uuid_of(42)
+    read_again = there_and_back(Row(json.dumps(SNAKE), CONTEXT, aggregate_id=uuid, aggregate_key="42"))
+    assert (read_again.aggregate_id, read_again.aggregate_key) == (uuid, "42")
+    assert "aggregate_key" not in json.loads(read_again.headers)
+
+
+def test_a_stranger_may_send_the_key_alone() -> None:
+    """C10: anybody can derive the UUID."""
+    headers = {"aggregate_type": "order", "aggregate_key": "42"}
+    found = read(None, headers, json.dumps({**SNAKE, "event_type": "order.placed"}).encode())
+    assert (found.aggregate_id, found.aggregate_key) == (uuid_of(42), "42")
+
+
+@pytest.mark.parametrize("key", [42, "", "x" * 501, "nul \0"])
+def test_a_key_that_none_can_be_is_refused(key: object) -> None:
+    headers = {"aggregate_type": "order", "aggregate_key": key}
+    with pytest.raises(Unstorable, match="its aggregate_key cannot be"):
+        read(None, headers, json.dumps({**SNAKE, "event_type": "order.placed"}).encode())
 
 
 def test_a_stranger_may_leave_the_headers_out() -> None:
