@@ -18,6 +18,7 @@ from outbox_kernel.kernel.errors import (
 )
 from outbox_kernel.kernel.events import DomainEvent, key_event, refuse_recorded, stamp_event
 from outbox_kernel.kernel.identity import KeyRule, check_identity, stream_key
+from outbox_kernel.kernel.watching import watch
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class AggregateRoot(_Identified):
             log.pop()  # recorded in a transaction that was rolled back since
         log.append(event)
         self.version = version + 1
+        if (watching := watch.get()) is not None:
+            watching.note(self)
 
     @property
     def recorded_events(self) -> tuple[DomainEvent, ...]:
@@ -143,6 +146,11 @@ class AggregateRoot(_Identified):
             )
         self._check_recorded_here(events)
         return events
+
+    def _uncommitted_events(self) -> Sequence[DomainEvent]:
+        """Return the recorded events that no commit has stored, collected ones included."""
+        version = self.__dict__.get("version", 0)
+        return [event for event in self._recorded_log() if _number(event) <= version]
 
     def _forget_events(self, *, above: int = -1, up_to: int | None = None) -> None:
         """Drop the events numbered above `above`, or up to `up_to`: rolled back, or committed."""

@@ -130,6 +130,10 @@ class UnitOfWorkNotOpen(KernelError):
     """The unit of work is used outside `async with uow:`."""
 
 
+class UncommittedWork(UserWarning):
+    """A unit of work was left with events that nobody has committed or given up; the sentence says which."""
+
+
 # --- what a handler may say -----------------------------------------------------------------------------
 
 

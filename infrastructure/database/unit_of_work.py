@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.outbox.conflicts import as_conflict, constrain
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
+from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,6 +96,7 @@ class SqlAlchemyUnitOfWork:
         session = self._session_factory()
         self._captured(session)
         self._session = session
+        self._watch = Watch(_is_in_a_session)
         return self
 
     async def __aexit__(
@@ -102,6 +104,9 @@ class SqlAlchemyUnitOfWork:
     ) -> None:
         """Roll back what was not committed, and say in the domain's words what the database refused."""
         session, self._session = self.session, None
+        if error is not None:
+            self._watch.rolled_back()
+        uncommitted, forgotten = self._captured(session).uncommitted_events(), self._watch.end()
         try:
             if session.in_transaction():
                 # Shielded: a cancellation must not leave the connection to the garbage collector.
@@ -116,6 +121,8 @@ class SqlAlchemyUnitOfWork:
             error.add_note(f"leaving the unit of work, the rollback found the connection lost: {failure}")
         if error is not None:
             self._raise_explained(error, session)
+        else:
+            self._watch.tell(uncommitted, forgotten)
 
     async def commit(self) -> None:
         """Make everything since the last commit durable, events included, or raise and store nothing."""
@@ -124,12 +131,15 @@ class SqlAlchemyUnitOfWork:
             await session.commit()
         except Exception as error:
             await session.rollback()
+            self._watch.rolled_back()
             self._raise_explained(error, session)
             raise
+        self._watch.committed()
 
     async def rollback(self) -> None:
         """Undo everything since the last commit."""
         await self.session.rollback()
+        self._watch.rolled_back()
 
     def emit(
         self,
@@ -172,6 +182,11 @@ class SqlAlchemyUnitOfWork:
         meaning: Any = make() if make else as_conflict(error) or _explained(error, session)
         if meaning is not None:
             raise meaning from error
+
+
+def _is_in_a_session(aggregate: AggregateRoot) -> bool:
+    state = vars(aggregate).get("_sa_instance_state")
+    return state is not None and state.session is not None
 
 
 def _explained(error: BaseException, session: AsyncSession) -> Exception | None:

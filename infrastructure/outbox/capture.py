@@ -26,7 +26,7 @@ from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
 from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
-from outbox_kernel.infrastructure.outbox.transaction import note_write
+from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
@@ -71,7 +71,7 @@ class Capture:
             state.unkeyed = events
         elif events:
             self._write(session, events, state.in_flush)
-        else:
+        if unkeyed or not events:
             _check_silent(session)
         take_out(session, carriers)
 
@@ -126,6 +126,7 @@ class Capture:
             _explain(error, connection)
             raise
         state_of(session).wrote_by = connection.engine
+        note_written_events(session)
 
     def _schema_on(self, connection: Connection) -> str | None:
         """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""

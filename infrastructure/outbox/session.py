@@ -12,9 +12,10 @@ from sqlalchemy.orm.exc import StaleDataError
 from outbox_kernel.infrastructure.outbox.capture import version_change
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
-from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus
+from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus, carriers_among
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
+    has_written_events,
     note_write,
     shows_what_is_not_committed,
 )
@@ -47,6 +48,18 @@ class CapturedSession(Session):
         if self.new or self.deleted or has_written(self):
             return True
         return any(self.is_modified(obj) for obj in self.dirty)
+
+    def uncommitted_events(self) -> list[str]:
+        """Name the events that closing now would lose."""
+        if not self.in_transaction():
+            return []
+        events = [carrier.event for carrier in carriers_among(self._new.values())]
+        for obj in self:
+            if isinstance(obj, AggregateRoot):
+                events += obj._uncommitted_events()
+        if not events and has_written_events(self):
+            return ["those that a flush has written"]  # and whose objects nobody holds any more
+        return [type(event).__name__ for event in events]
 
     def flush(self, objects: Any = None) -> None:
         """Flush, with conflicts told as ConcurrencyError, and with all that listeners emit meanwhile."""

@@ -32,6 +32,7 @@ class CapturedTransaction(SessionTransaction):
 
     # SQLAlchemy counts the loads of a process, and leaves on each object the number of the last one.
     wrote_before_load: int | None = None
+    wrote_events = False
     # A flush has a transaction of its own, and this is what its last step has written through.
     _writing: FlushConnection | None = None
 
@@ -51,6 +52,7 @@ class CapturedTransaction(SessionTransaction):
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
         run = current_run() if self._parent is None else None
+        outer = self.parent
         try:
             self._send_rows()
             if run is None:
@@ -60,6 +62,8 @@ class CapturedTransaction(SessionTransaction):
         except (StaleDataError, DBAPIError) as error:
             raise_conflict(error)
             raise
+        if self.wrote_events and self.nested and isinstance(outer, CapturedTransaction):
+            outer.wrote_events = True
 
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""
@@ -144,6 +148,19 @@ def _open(session: Session) -> Iterator[CapturedTransaction]:
     while isinstance(transaction, CapturedTransaction):
         yield transaction
         transaction = transaction.parent
+
+
+def note_written_events(session: Session) -> None:
+    """Note in the innermost savepoint, or in the transaction, that it holds rows of the outbox."""
+    for transaction in _open(session):
+        if transaction.nested or transaction.parent is None:
+            transaction.wrote_events = True
+            return
+
+
+def has_written_events(session: Session) -> bool:
+    """Whether the open transaction holds rows of the outbox that are not rolled back."""
+    return any(each.wrote_events for each in _open(session))
 
 
 def after_unbirth(session: Session, instance: object) -> None:

@@ -92,6 +92,17 @@ class Unit:
                 take_state(aggregate)
         self._end()
 
+    def uncommitted_events(self) -> list[str]:
+        """Name the events that leaving now would lose."""
+        events = list(self.bus._emitted)
+        for change in self._changes():
+            events += change.last_events or change.aggregate._uncommitted_events()
+        return [type(event).__name__ for event in events]
+
+    def holds(self, aggregate: AggregateRoot) -> bool:
+        """Whether the aggregate was added here, loaded or removed."""
+        return aggregate in self._new or aggregate in self._removed or aggregate in self._held.values()
+
     def leave(self) -> None:
         """Take back what no commit has stored, if there is any."""
         if self.bus.has_events or self._changes():

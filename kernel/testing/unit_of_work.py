@@ -9,6 +9,7 @@ from outbox_kernel.kernel.errors import UnitOfWorkNotOpen
 from outbox_kernel.kernel.testing.rules import normalized
 from outbox_kernel.kernel.testing.store import InMemoryStore
 from outbox_kernel.kernel.testing.unit import Unit
+from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,6 +84,7 @@ class InMemoryUnitOfWork:
                 f"{type(self).__name__} is open already; a unit of work is entered once at a time"
             )
         self._unit = Unit(self.store)
+        self._watch = Watch(self._unit.holds)
         return self
 
     async def __aexit__(
@@ -90,15 +92,27 @@ class InMemoryUnitOfWork:
     ) -> None:
         """Roll back what was not committed; after a block that only read, aggregates stay readable."""
         unit, self._unit = self.unit, None
+        if error is not None:
+            self._watch.rolled_back()
+        uncommitted, forgotten = unit.uncommitted_events(), self._watch.end()
         unit.leave()
+        if error is None:
+            self._watch.tell(uncommitted, forgotten)
 
     async def commit(self) -> None:
         """Make everything since the last commit durable, events included, or raise and store nothing."""
-        self.unit.commit(self.unique)
+        unit = self.unit
+        try:
+            unit.commit(self.unique)
+        except BaseException:
+            self._watch.rolled_back()
+            raise
+        self._watch.committed()
 
     async def rollback(self) -> None:
         """Undo everything since the last commit."""
         self.unit.roll_back()
+        self._watch.rolled_back()
 
     def emit(
         self,

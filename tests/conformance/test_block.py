@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox_kernel.kernel import StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
+from outbox_kernel.kernel.errors import UncommittedWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet
 
@@ -52,10 +53,11 @@ async def test_a_block_is_entered_once_at_a_time(adapter: Adapter) -> None:
 async def test_entering_again_begins_anew(adapter: Adapter) -> None:
     wallet_id = await adapter.given("ada")
     uow = adapter.unit_of_work()
-    async with uow:
-        before = await loaded(adapter, uow, wallet_id)
-        before.pay(1)
-        uow.emit(Announced("forgotten"))
+    with pytest.warns(UncommittedWork, match="left without a commit"):
+        async with uow:
+            before = await loaded(adapter, uow, wallet_id)
+            before.pay(1)
+            uow.emit(Announced("forgotten"))
     async with uow:
         after = await loaded(adapter, uow, wallet_id)
         assert after is not before
@@ -79,6 +81,7 @@ async def test_a_new_aggregate_is_found_in_its_block(adapter: Adapter) -> None:
     async with adapter.unit_of_work() as uow:
         uow.repository(adapter.wallet).add(wallet)
         assert await loaded(adapter, uow, wallet.id) is wallet
+        await uow.rollback()
 
 
 async def test_others_see_nothing_before_the_commit(adapter: Adapter) -> None:
