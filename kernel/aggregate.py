@@ -138,6 +138,7 @@ class AggregateRoot(_Identified):
 
     def _events_between(self, row_version: int, version: int) -> Sequence[DomainEvent]:
         """Return the events numbered above `row_version` up to `version`; exactly these move the row."""
+        self._check_version(version)
         events = [event for event in self._recorded_log() if row_version < _number(event) <= version]
         if len(events) != version - row_version:
             raise VersionMoved(
@@ -151,6 +152,15 @@ class AggregateRoot(_Identified):
         """Return the recorded events that no commit has stored, collected ones included."""
         version = self.__dict__.get("version", 0)
         return [event for event in self._recorded_log() if _number(event) <= version]
+
+    def _check_version(self, version: int) -> None:
+        """Refuse a version below that of the last event recorded, whose state would be stored without it."""
+        log = self.__dict__.get("_recorded")
+        if log and _number(log[-1]) > version:
+            raise VersionMoved(
+                f"the version of {self!r} was set back to {version}, and it has recorded event {_number(log[-1])}; "
+                "only record() moves it, and a rollback takes events back"
+            )
 
     def _forget_events(self, *, above: int = -1, up_to: int | None = None) -> None:
         """Drop the events numbered above `above`, or up to `up_to`: rolled back, or committed."""

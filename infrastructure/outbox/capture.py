@@ -95,6 +95,10 @@ class Capture:
         state.settled = True
         note_write(session)
 
+    def after_flush_postexec(self, session: Session, _context: UOWTransaction) -> None:
+        """Let events be recorded again: what changes from now on is for the next flush."""
+        state_of(session).settled = False
+
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
         if not (events := state_of(session).late):

@@ -115,6 +115,8 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     setattr(cls, _CAPTURE, capture)
     event.listen(cls, "before_flush", capture.before_flush)
     event.listen(cls, "after_flush", capture.after_flush)
+    # Before those of others, who may record again: the next flush will see it.
+    event.listen(cls, "after_flush_postexec", capture.after_flush_postexec, insert=True)
     event.listen(cls, "after_commit", capture.after_commit)
     event.listen(cls, "after_transaction_create", after_transaction_create)
     event.listen(cls, "after_transaction_end", after_transaction_end)

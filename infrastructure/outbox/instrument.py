@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Integer, event, inspect, select
@@ -23,7 +24,7 @@ from outbox_kernel.infrastructure.outbox.mapping import (
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.transaction import note_read
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
-from outbox_kernel.kernel.errors import ConcurrencyError
+from outbox_kernel.kernel.errors import ConcurrencyError, IdentityMoved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,9 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     event.listen(cls, "refresh", _on_refresh)
     event.listen(cls, "expire", _on_expire)
     event.listen(cls.version, "set", _on_version_set)
+    for index, column in enumerate(mapper.primary_key):
+        attribute = getattr(cls, mapper.get_property_by_column(column).key)
+        event.listen(attribute, "set", partial(_on_key_set, index))
 
 
 def _check_mapping(mapper: Mapper[Any], cls: type[Any]) -> None:
@@ -171,8 +175,19 @@ def _birth_of(aggregate: AggregateRoot) -> Flushed | None:
     return None if capture is None else capture.birth_of(aggregate)
 
 
-def _on_version_set(aggregate: AggregateRoot, *_: object) -> None:
-    """Refuse to record where no flush would ever see it."""
+def _on_key_set(index: int, aggregate: AggregateRoot, value: object, *_: object) -> None:
+    """Refuse another id for what is stored: its events would be those of an aggregate that does not exist."""
+    key = attributes.instance_state(aggregate).key
+    if key is not None and key[1][index] != value:
+        raise IdentityMoved(
+            f"{aggregate!r} is stored, and its id cannot become {value!r}, since its events are told of the one that "
+            "it has; make a new aggregate of that id, and delete this one"
+        )
+
+
+def _on_version_set(aggregate: AggregateRoot, version: int, *_: object) -> None:
+    """Refuse to disown an event, and to record where no flush would ever see it."""
+    aggregate._check_version(version)
     session = object_session(aggregate)
     if session is None:
         return

@@ -202,6 +202,19 @@ async def test_a_version_that_was_raised_by_hand_is_refused(adapter: Adapter) ->
     assert await adapter.numbers() == [1]
 
 
+async def test_a_version_that_was_set_back_past_an_event_is_refused(adapter: Adapter) -> None:
+    wallet_id = await adapter.given()
+    async with adapter.unit_of_work() as uow:
+        wallet = await _loaded(adapter, uow, wallet_id)
+        version = wallet.version
+        wallet.pay(1)
+        with pytest.raises(VersionMoved, match=f"set back to {version}"):
+            wallet.version = version
+            await uow.commit()
+        await uow.rollback()
+    assert await adapter.numbers() == [1]
+
+
 async def test_a_unique_value_that_is_taken_is_told_in_words_of_the_domain(adapter: Adapter) -> None:
     from tests.conformance.wallets import OwnerTaken
 

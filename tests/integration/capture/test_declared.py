@@ -398,8 +398,6 @@ async def test_a_session_without_capture_flushes_before_it_dispatches(shop: Bank
         order.place()
         with pytest.raises(AggregateHasNoId, match="flush before you collect"):
             await OutboxEventDispatcher(session).dispatch(order.recorded_events)
-        order.version = 0
-        await session.flush()
 
 
 async def test_the_unit_of_work_finds_an_aggregate_by_its_key(shop: Bank) -> None:

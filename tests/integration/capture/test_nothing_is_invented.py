@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, text, update
@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.kernel import (
     ConcurrencyError,
+    IdentityMoved,
     StaleAggregate,
     UncommittedEvents,
     VersionMoved,
@@ -892,7 +893,7 @@ async def test_merging_an_aggregate_with_events_is_refused(bank: Bank, stored_be
     assert await bank.outbox() == (["1 ada"] if stored_before else [])
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, 7])
+@pytest.mark.parametrize("version", [3, 7])
 async def test_a_version_that_moved_outside_record_is_refused(bank: Bank, version: int) -> None:
     """C3: the stream would have a gap, or the row an event too few."""
     wallet_id = await bank.open_wallet()
@@ -900,12 +901,42 @@ async def test_a_version_that_moved_outside_record_is_refused(bank: Bank, versio
         wallet = await loaded(session, wallet_id)
         wallet.note("one")
         wallet.version = version
-        if version == 1:
+        with pytest.raises(VersionMoved, match=r"from version 1 to"):
             await session.commit()
-        else:
-            with pytest.raises(VersionMoved, match=r"from version 1 to"):
-                await session.commit()
     assert await bank.outbox() == ["1 ada"]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_a_version_that_is_set_back_is_refused_at_once(bank: Bank, version: int) -> None:
+    """C3: the state that an event tells of would be stored without it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.pay(1)
+        wallet.pay(2)
+        with pytest.raises(VersionMoved, match=rf"set back to {version}, and it has recorded event 3"):
+            wallet.version = version
+        await session.commit()
+    assert await bank.outbox() == ["1 ada", "2 1", "3 2"]
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_another_id_for_a_stored_aggregate_is_refused_at_once(bank: Bank, told: bool) -> None:
+    """C3: its stream under the new id would be empty, or begin in the middle."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        for _ in range(2):
+            with pytest.raises(IdentityMoved, match=rf"{wallet_id} .* is stored, and its id cannot become"):
+                wallet.id = uuid4()
+            if told:
+                wallet.note("kept")
+            wallet.id = UUID(str(wallet_id))
+            await session.flush()
+        await session.commit()
+        with pytest.raises(IdentityMoved):
+            wallet.id = uuid4()
+    assert await bank.stream(wallet_id) == (["1 ada", "2 kept", "3 kept"] if told else ["1 ada"])
 
 
 async def test_a_new_aggregate_that_claims_a_version_is_refused(bank: Bank) -> None:
