@@ -19,10 +19,12 @@ from outbox_kernel.kernel.errors import (
 from outbox_kernel.kernel.events import DomainEvent, key_event, refuse_recorded, stamp_event
 from outbox_kernel.kernel.identity import KeyRule, check_identity, stream_key
 from outbox_kernel.kernel.watching import watch
+from outbox_kernel.kernel.wire.head import moment_to_wait_for
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
     from uuid import UUID
 
 A = TypeVar("A", bound="AggregateRoot")
@@ -65,17 +67,21 @@ class AggregateRoot(_Identified):
         if cls._is_attrs:
             stand_in(cls, catalogue.aggregate_type_of)
 
-    def record(self, event: DomainEvent) -> None:
-        """Say that this happened: raise `version` by one and keep the event until it is committed."""
+    def record(self, event: DomainEvent, *, not_before: datetime | None = None) -> None:
+        """Say that this happened: raise `version` by one and keep the event until it is committed.
+
+        With `not_before` it is handled from that moment on, outside the order of the aggregate's events.
+        """
         version = self._loaded_version()
         catalogue.event_type_of(type(event))
+        moment = moment_to_wait_for(not_before, event)
         self._refuse_while_applying(event)
         aggregate_type = catalogue.aggregate_type_of(type(self))
         if self._appliers:
             refuse_recorded(event)
             self._apply(event)
         uuid, key = _stream_of(self)
-        stamp_event(event, aggregate_type, uuid, version + 1, aggregate_key=key)
+        stamp_event(event, aggregate_type, uuid, version + 1, aggregate_key=key, not_before=moment)
         log = self._recorded_log()
         while log and _number(log[-1]) > version:
             log.pop()  # recorded in a transaction that was rolled back since

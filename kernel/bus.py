@@ -8,9 +8,11 @@ from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.events import DomainEvent, stamp_event
 from outbox_kernel.kernel.identity import KEY_KINDS, stream_key
+from outbox_kernel.kernel.wire.head import moment_to_wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -28,11 +30,16 @@ class EventBus:
         *,
         aggregate_type: str | type[AggregateRoot] | None = None,
         aggregate_id: object = None,
+        not_before: datetime | None = None,
     ) -> None:
-        """Collect an event; one with an aggregate's type and id is delivered in order with its others."""
+        """Collect an event; one with an aggregate's type and id is delivered in order with its others.
+
+        With `not_before` it is handled from that moment on, outside that order.
+        """
         catalogue.event_type_of(type(event))
+        moment = moment_to_wait_for(not_before, event)
         kind, uuid, key = stream_of(aggregate_type, aggregate_id)
-        stamp_event(event, kind, uuid, None, aggregate_key=key)
+        stamp_event(event, kind, uuid, None, aggregate_key=key, not_before=moment)
         self._keep(event)
 
     def collect(self) -> tuple[DomainEvent, ...]:

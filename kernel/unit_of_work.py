@@ -11,6 +11,7 @@ from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from datetime import datetime
     from types import TracebackType
 
     from outbox_kernel.kernel.bus import EventBus
@@ -64,8 +65,9 @@ class UnitOfWork(Protocol):
         *,
         aggregate_type: str | type[AggregateRoot] | None = None,
         aggregate_id: object = None,
+        not_before: datetime | None = None,
     ) -> None:
-        """Commit an event that no aggregate of this unit records."""
+        """Commit an event that no aggregate of this unit records; with `not_before`, to be handled from then on."""
 
     def repository(self, aggregate_class: type[A]) -> Repository[A]:
         """Return the repository of an aggregate class."""

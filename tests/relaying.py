@@ -35,8 +35,8 @@ TABLES = (
 )
 PUT = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                           payload, headers, occurred_at)
-SELECT $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, clock_timestamp() RETURNING position
+                           payload, headers, occurred_at, not_before)
+SELECT $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, clock_timestamp(), $9 RETURNING position
 """
 DELIVERIES = """
 SELECT event.payload->>'what' AS what, delivery.handler, delivery.status, delivery.attempts, delivery.takeovers
@@ -112,6 +112,7 @@ class Stage:
         numbered: bool = True,
         payload: str | None = None,
         headers: dict[str, Any] | None = None,
+        not_before: datetime | None = None,
         by: Any = None,
     ) -> None:
         """Commit events, of one aggregate if one is given."""
@@ -123,6 +124,7 @@ class Stage:
                 PUT,
                 *(uuid4(), event_type, version, "bank.wallet" if of else None, of, number),
                 *(json.dumps({"what": what}) if payload is None else payload, json.dumps(headers or {})),
+                not_before,
             )
 
     def uow(self) -> SqlAlchemyUnitOfWork:

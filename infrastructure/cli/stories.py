@@ -152,6 +152,7 @@ def _event(row: Row) -> Row:
         "status": row["status"],
         "failures": row["retry_count"],
         "stored": when(row["created_at"]),
+        "not before": when(row["not_before"]),
         "error": _short(row["error_message"]),
     }
 

@@ -152,6 +152,8 @@ async def _wait_of_event(desk: Desk, event: Row, found: Iterable[Relay], now: da
         return "a relay: none lives"
     if event["available_at"] > now:
         return f"its time, {event['available_at']:%Y-%m-%d %H:%M:%S %Z}"
+    if event["not_before"] is not None:
+        return "the next claim"
     where = (event["aggregate_type"], event["aggregate_id"], event["position"])
     for earlier in await desk.fetch(EARLIER_EVENT, *where):
         return f"its turn: event {earlier['event_id']} of its aggregate is {earlier['status']}"
@@ -179,5 +181,6 @@ async def _wait_for_time(desk: Desk, delivery: Row, now: datetime) -> str:
         if (await subscription(desk, delivery["handler"])).paused_at is not None:
             return "an operator: its handler is paused, `outbox resume`"
     if delivery["available_at"] > now:
-        return f"its next attempt, {delivery['available_at']:%Y-%m-%d %H:%M:%S %Z}"
+        what = "its next attempt" if delivery["attempts"] else "its time"
+        return f"{what}, {delivery['available_at']:%Y-%m-%d %H:%M:%S %Z}"
     return "the next claim"

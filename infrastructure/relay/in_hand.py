@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.relay.lanes import Lane
     from outbox_kernel.infrastructure.relay.ledger import Ledger
-    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny, CarriedPublisher, Roster
+    from outbox_kernel.infrastructure.relay.roster import (
+        Carried,
+        CarriedAny,
+        CarriedPublisher,
+        Due,
+        Roster,
+        Subscription,
+    )
     from outbox_kernel.infrastructure.relay.running import Verdict
     from outbox_kernel.infrastructure.relay.work import ClaimedDelivery, ClaimedEvent
 
@@ -56,7 +63,9 @@ class InHand:
             lane = self._lanes.of(row)
             work = EventWork(row, claim, list(due.run), lane, self.lease)
             work.posts = due.publish
-            if due.leave or row["unsettled"] or row["takeovers"] >= TAKEOVERS_OF_A_SUSPECT:
+            if row["not_before"] is not None:
+                self._leave_for_its_time(work, due)
+            elif due.leave or row["unsettled"] or row["takeovers"] >= TAKEOVERS_OF_A_SUSPECT:
                 self._leave_out(work, {each.name: each.ordered for each in due.leave})
             if work.posts:
                 work.posting = len(work.posts)
@@ -69,6 +78,18 @@ class InHand:
         self.count += len(rows)
         self._lanes.claimed(claim)
         return fresh, posted
+
+    def _leave_for_its_time(self, work: EventWork, due: Due) -> None:
+        """Let everybody who is due now have the event as a delivery, which runs from its moment on."""
+        groups: tuple[Sequence[Carried | CarriedPublisher | Subscription], ...] = (
+            due.run,
+            due.publish,
+            due.leave,
+        )
+        for name in [each.name for group in groups for each in group]:
+            self.leave_waiting(work, name, ordered=False)
+        work.todo.clear()
+        work.posts = ()
 
     def _leave_out(self, work: EventWork, elsewhere: dict[str, bool]) -> None:
         """Write down who is not to run in the first pass: not here, not before its turn, not among others."""

@@ -91,10 +91,10 @@ class Lanes:
         self._lingering: list[tuple[tuple[str, UUID], Lane]] = []
 
     def of(self, row: ClaimedEvent) -> Lane:
-        """Return the lane of an event; one of no aggregate has a lane of its own."""
-        if row["aggregate_id"] is None:
+        """Return the lane of an event; one that is ordered in no aggregate has a lane of its own."""
+        key = row.ordered_in
+        if key is None:
             return Lane()
-        key = row["aggregate_type"], row["aggregate_id"]
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane()
@@ -103,9 +103,9 @@ class Lanes:
     def marked(self, works: Iterable[EventWork], claim: int) -> None:
         """Take note of written outcomes, and forget lanes that nothing depends on any more."""
         for work in works:
-            key = work.row["aggregate_type"], work.row["aggregate_id"]
+            key = work.row.ordered_in
             work.lane.marked(work, claim)
-            if work.lane.unmarked or work.row["aggregate_id"] is None:
+            if work.lane.unmarked or key is None:
                 continue
             if work.lane.bounds:
                 self._lingering.append((key, work.lane))

@@ -63,8 +63,15 @@ class ClaimedEvent(asyncpg.Record):
     @property
     def order_key(self) -> str | None:
         """The aggregate within which order holds, as a delivery names it."""
-        aggregate_id = self["aggregate_id"]
-        return None if aggregate_id is None else f"{self['aggregate_type']}:{aggregate_id}"
+        aggregate = self.ordered_in
+        return None if aggregate is None else f"{aggregate[0]}:{aggregate[1]}"
+
+    @property
+    def ordered_in(self) -> tuple[str, UUID] | None:
+        """The aggregate within which order holds; none, where it is handled from some moment on."""
+        if self["aggregate_id"] is None or self["not_before"] is not None:
+            return None
+        return self["aggregate_type"], self["aggregate_id"]
 
     def restored(self) -> DomainEvent:
         """Decode it into an event of its newest version, stamped with its aggregate."""

@@ -13,6 +13,7 @@ from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from types import TracebackType
 
     from outbox_kernel.kernel.bus import EventBus
@@ -120,9 +121,10 @@ class InMemoryUnitOfWork:
         *,
         aggregate_type: str | type[AggregateRoot] | None = None,
         aggregate_id: object = None,
+        not_before: datetime | None = None,
     ) -> None:
-        """Commit an event that no aggregate of this unit records."""
-        self.bus.emit(event, aggregate_type=aggregate_type, aggregate_id=aggregate_id)
+        """Commit an event that no aggregate of this unit records; with `not_before`, to be handled from then on."""
+        self.bus.emit(event, aggregate_type=aggregate_type, aggregate_id=aggregate_id, not_before=not_before)
 
     def repository(self, aggregate_class: type[A]) -> InMemoryRepository[A]:
         """Return the repository of an aggregate class."""

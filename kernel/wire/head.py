@@ -36,6 +36,16 @@ def utc_moment(value: datetime, event: Any) -> datetime:
         raise _refused(event, "occurred_at", misfit) from None
 
 
+def moment_to_wait_for(value: datetime | None, event: Any) -> datetime | None:
+    """Return the moment before which an event is not to be handled, in UTC, or raise UnserializableEvent."""
+    if value is None:
+        return None
+    try:
+        return _in_utc(value)
+    except Misfit as misfit:
+        raise _refused(event, "not_before", misfit) from None
+
+
 def _in_utc(value: Any) -> datetime:
     if not isinstance(value, datetime):
         raise refusal(value, "datetime")

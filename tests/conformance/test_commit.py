@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -232,3 +233,16 @@ async def _loaded(adapter: Adapter, uow: UnitOfWork, wallet_id: object) -> Walle
     wallet = await uow.repository(adapter.wallet).get(wallet_id)
     assert wallet is not None
     return wallet
+
+
+async def test_an_event_that_waits_for_a_moment_is_committed_now_with_its_number(adapter: Adapter) -> None:
+    """K13: what an aggregate records, and what is emitted."""
+    moment, wallet = datetime(2030, 1, 2, 9, tzinfo=UTC), adapter.wallet.open()
+    async with adapter.unit_of_work() as uow:
+        uow.repository(adapter.wallet).add(wallet)
+        wallet.record(Announced("in the new year"), not_before=moment)
+        wallet.pay(1)
+        uow.emit(Announced("to all"), not_before=moment)
+        await uow.commit()
+    found = [(record.aggregate_version, record.not_before) for record in await adapter.outbox()]
+    assert found == [(1, None), (2, moment), (3, None), (None, moment)]

@@ -12,9 +12,10 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import like
 # - The lease is locked, so that nobody ends it while rows get it.
 # - `earlier` is read from the statement's snapshot: what another relay took meanwhile was open in it, so it
 #   blocks; what another let go of blocks once more than needed, until the next claim.
-# - What committed long after it took its position may stand below 4. `late` finds it by the number before
-#   the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` goes
+# - What committed long after it took its position may stand below 4. `late` finds it by the last number
+#   before the lowest candidate's; emitted events have none, so with one of these among the candidates `earlier` goes
 #   back to 9.
+# - What is handled from some moment on is of no aggregate here: it waits for nobody, and nobody waits for it.
 # - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
 #   from being cleaned up, to find that out is dearer than to ask for each aggregate.
 # - What a limit is set to is a probe of the index. Without one the server, who knows of nothing unsettled, may read
@@ -30,7 +31,8 @@ WITH lease AS (
   SELECT set_config('synchronous_commit', 'off', true) FROM {outbox_relays}
   WHERE id = $1 AND epoch = $2 AND expires_at > coalesce($6::timestamptz, clock_timestamp()) FOR SHARE
 ), candidate AS MATERIALIZED (
-  SELECT position, aggregate_type, aggregate_id, aggregate_version,
+  SELECT position, aggregate_type, CASE WHEN not_before IS NULL THEN aggregate_id END AS aggregate_id,
+         CASE WHEN not_before IS NULL THEN aggregate_version END AS aggregate_version,
          pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END AS bytes
   FROM {outbox_events}
   WHERE EXISTS (SELECT FROM lease) AND status = 'pending' AND position >= $3
@@ -40,7 +42,7 @@ WITH lease AS (
   SELECT * FROM (SELECT *, sum(bytes) OVER (ORDER BY position) - bytes AS bytes_before FROM candidate) AS measured
   WHERE bytes_before < $7
 ), earlier AS MATERIALIZED (
-  SELECT position, aggregate_type, aggregate_id,
+  SELECT position, aggregate_type, CASE WHEN not_before IS NULL THEN aggregate_id END AS aggregate_id,
          status = 'leased' AND lease_relay = $1 AND lease_epoch = $2 AS ours
   FROM {outbox_events}
   WHERE status IN ('pending', 'leased')
@@ -58,7 +60,8 @@ WITH lease AS (
       AND (lease_relay, lease_epoch) IS DISTINCT FROM ($1, $2)
     FROM {outbox_events} AS before
     WHERE before.aggregate_type = head.aggregate_type AND before.aggregate_id = head.aggregate_id
-      AND before.aggregate_version = head.aggregate_version - 1)
+      AND before.aggregate_version < head.aggregate_version AND before.not_before IS NULL
+    ORDER BY before.aggregate_version DESC LIMIT 1)
 ), blocked AS MATERIALIZED (
   SELECT aggregate_type, aggregate_id, min(position) AS position FROM (
     SELECT aggregate_type, aggregate_id, position - 1 AS position FROM late

@@ -33,14 +33,17 @@ SELECT pending, leased, open, dead,
 FROM undelivered, undone
 """
 
-# The oldest event that somebody has yet to handle, dead ones left out. 1 now.
+# The oldest event that somebody has yet to handle, dead ones left out, and those whose moment is yet to come. 1 now.
 OLDEST = """
 SELECT position, event_id, event_type, status, created_at,
-       extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - created_at)::float8 AS age_seconds
+       extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - greatest(created_at, not_before))::float8
+         AS age_seconds
 FROM {outbox_events}
 WHERE event_id IN (
   (SELECT event_id FROM {outbox_events} WHERE status IN ('pending', 'leased') ORDER BY position LIMIT 1),
-  (SELECT event_id FROM {outbox_deliveries} WHERE status IN ('waiting', 'leased') ORDER BY position LIMIT 1))
+  (SELECT event_id FROM {outbox_deliveries}
+   WHERE status IN ('waiting', 'leased')
+     AND (attempts > 0 OR available_at <= coalesce($1::timestamptz, clock_timestamp())) ORDER BY position LIMIT 1))
 ORDER BY position LIMIT 1
 """
 
@@ -80,7 +83,7 @@ SELECT aggregate_type FROM kind WHERE aggregate_type IS NOT NULL
 # (each null: any), 6 events at most.
 EVENTS = """
 SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
-       status, retry_count, occurred_at, created_at, processed_at, error_message
+       status, retry_count, occurred_at, created_at, not_before, processed_at, error_message
 FROM {outbox_events}
 WHERE ($1::text IS NULL OR event_type ~ $1)
   AND ($2::text[] IS NULL OR aggregate_type = ANY ($2))
@@ -93,8 +96,8 @@ ORDER BY position DESC LIMIT $6
 # One event. 1 event id.
 EVENT = """
 SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
-       status, retry_count, takeovers, occurred_at, created_at, available_at, updated_at, processed_at, error_message,
-       payload::text, headers::text, lease_relay, lease_epoch
+       status, retry_count, takeovers, occurred_at, created_at, not_before, available_at, updated_at, processed_at,
+       error_message, payload::text, headers::text, lease_relay, lease_epoch
 FROM {outbox_events} WHERE event_id = $1
 """
 
@@ -123,6 +126,7 @@ ORDER BY event_id, handler
 EARLIER_EVENT = """
 SELECT position, event_id, status FROM {outbox_events}
 WHERE status IN ('pending', 'leased') AND aggregate_type = $1 AND aggregate_id = $2 AND position < $3
+  AND not_before IS NULL
 ORDER BY position LIMIT 1
 """
 

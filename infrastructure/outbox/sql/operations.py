@@ -62,7 +62,8 @@ WITH wanted AS MATERIALIZED (
   UPDATE {{outbox_deliveries}} AS delivery
   SET status = 'waiting', attempts = 0, takeovers = least(delivery.takeovers, 2), alone = false,
       error_message = NULL, lease_relay = NULL, lease_epoch = NULL,
-      available_at = coalesce($3::timestamptz, clock_timestamp()),
+      available_at = greatest(coalesce($3::timestamptz, clock_timestamp()), (
+        SELECT not_before FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id)),
       updated_at = coalesce($3::timestamptz, clock_timestamp())
   FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
@@ -158,7 +159,7 @@ SELECT max(position), NULL FROM seen
 # 1 handler, 2 whether it is ordered, 3 positions, 4 again, 5 now.
 REPLAY = """
 WITH held AS MATERIALIZED (
-  SELECT position, event_id, aggregate_type, aggregate_id FROM {outbox_events}
+  SELECT position, event_id, aggregate_type, aggregate_id, not_before FROM {outbox_events}
   WHERE position = ANY ($3) AND status IN ('open', 'delivered', 'dead') ORDER BY position FOR UPDATE
 ), due AS MATERIALIZED (
   SELECT held.* FROM held
@@ -171,9 +172,9 @@ WITH held AS MATERIALIZED (
 ), written AS (
   INSERT INTO {outbox_deliveries} AS present (event_id, position, handler, order_key, available_at)
   SELECT event_id, position, $1,
-         CASE WHEN $2 AND aggregate_id IS NOT NULL THEN aggregate_type || ':' || aggregate_id
-              ELSE event_id::text END,
-         coalesce($5::timestamptz, clock_timestamp())
+         CASE WHEN $2 AND aggregate_id IS NOT NULL AND not_before IS NULL
+              THEN aggregate_type || ':' || aggregate_id ELSE event_id::text END,
+         greatest(not_before, coalesce($5::timestamptz, clock_timestamp()))
   FROM due ORDER BY position
   ON CONFLICT (event_id, handler) DO UPDATE
   SET status = 'waiting', attempts = 0, takeovers = 0, alone = false, error_message = NULL,

@@ -32,11 +32,11 @@ RETURNING position, status = 'open' AS has_others
 # 1 relay, 2 epoch, 3 positions, 4-12 the deliveries as columns, 13 now.
 LEAVE_FIRST_PASS = """
 WITH held AS MATERIALIZED (
-  SELECT position, event_id, processed_at IS NOT NULL AS has_others FROM {outbox_events}
+  SELECT position, event_id, not_before, processed_at IS NOT NULL AS has_others FROM {outbox_events}
   WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
   ORDER BY position FOR UPDATE
 ), outcome AS MATERIALIZED (
-  SELECT held.event_id, held.has_others, outcome.* FROM unnest(
+  SELECT held.event_id, held.not_before, held.has_others, outcome.* FROM unnest(
     $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::int[], $10::text[], $11::float8[], $12::text[]
   ) AS outcome (position, handler, order_key, status, attempts, takeovers, on_dead, delay_seconds, error_message)
   JOIN held USING (position)
@@ -44,7 +44,7 @@ WITH held AS MATERIALIZED (
   INSERT INTO {outbox_deliveries} (event_id, position, handler, order_key, status, attempts, takeovers, on_dead,
                                    available_at, lease_relay, lease_epoch, error_message)
   SELECT event_id, position, handler, order_key, status, attempts, takeovers, on_dead,
-         coalesce($13::timestamptz, clock_timestamp()) + delay_seconds * interval '1 second',
+         greatest(not_before, coalesce($13::timestamptz, clock_timestamp()) + delay_seconds * interval '1 second'),
          CASE WHEN status = 'leased' THEN $1::uuid END, CASE WHEN status = 'leased' THEN $2::bigint END,
          error_message
   FROM outcome

@@ -163,7 +163,7 @@ def test_what_strangers_wrote_commands_no_terminal_and_breaks_no_column(
         _, out, err = run(*words)
         assert "\\x1b]0;mine\\x07\\x9b2J\\u202e\\t\\n" in out + err
         assert (out + err).replace("\n", "").replace("\t", "").isprintable()
-    assert run("events")[1].count("\t") == 8
+    assert run("events")[1].count("\t") == 9
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert "\x1b]" not in run("status")[1]
 

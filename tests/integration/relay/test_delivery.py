@@ -187,11 +187,14 @@ async def raise_front(relay: OutboxRelay) -> None:
     await work.claimer.raise_front(work.lines["control"])
 
 
-@pytest.mark.parametrize("numbered", [True, False])
+@pytest.mark.parametrize(("numbered", "between"), [(True, []), (False, []), (True, ["out of order"])])
 async def test_what_commits_late_is_not_overtaken_by_what_was_recorded_after_it(
-    stage: Stage, numbered: bool
+    stage: Stage, numbered: bool, between: list[str]
 ) -> None:
-    """R4: a transaction that took its position long ago, when the scan begins beyond it already."""
+    """R4: a transaction that took its position long ago, when the scan begins beyond it already.
+
+    Also where the number between the two is that of an event that is handled from a moment on (K13).
+    """
     seen, wallet = Recorder(), uuid4()
     async with stage.engine.connect() as connection:
         slow = (await connection.get_raw_connection()).driver_connection
@@ -209,6 +212,7 @@ async def test_what_commits_late_is_not_overtaken_by_what_was_recorded_after_it(
         for _ in range(3):
             await raise_front(relay)
         await transaction.commit()
+    await stage.put(*between, of=wallet, not_before=stage.at(9999))
     await stage.put("next", of=wallet, numbered=numbered)
     await relay.run_until_idle()
     assert seen.seen in (["other"], ["other", "late", "next"])
