@@ -12,7 +12,7 @@ from lagom import Container
 
 from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
-from outbox_kernel.kernel import DomainEvent, EventDispatcher, event, handles
+from outbox_kernel.kernel import DomainEvent, EventDispatcher, StoredEvent, event, event_context, handles
 from outbox_kernel.kernel.context import current_delivery, current_headers
 from outbox_kernel.kernel.testing import isolated_definitions
 
@@ -231,3 +231,52 @@ async def test_one_that_hangs_ends_at_its_timeout() -> None:
         dispatcher = InProcessEventDispatcher(Container())
         await dispatcher.dispatch([Rang()])
         assert dispatcher.failed == 1
+
+
+async def test_functions_run_with_what_they_ask_for_and_in_a_thread_where_they_are_not_async() -> None:
+    """K5, K6."""
+    with isolated_definitions():
+        seen: list[object] = []
+
+        @event
+        class Rang(DomainEvent):
+            pass
+
+        async def answer(event: DomainEvent, note: Note) -> None:
+            seen.append(type(note))
+
+        def fail_in_a_thread(event: DomainEvent) -> None:
+            seen.append(current_delivery().event_id)
+            raise ValueError("x")
+
+        handles(Rang)(answer)
+        handles(Rang)(fail_in_a_thread)
+        dispatcher, rang = InProcessEventDispatcher(Container()), Rang()
+        await dispatcher.dispatch([rang])
+        assert set(seen) == {Note, rang.event_id}
+        assert (dispatcher.handled, dispatcher.failed) == (1, 1)
+
+
+async def test_handlers_of_patterns_get_events_as_they_would_be_stored() -> None:
+    """K5, K6."""
+    with isolated_definitions():
+        seen: list[StoredEvent | DomainEvent] = []
+
+        @event("bell.rang")
+        class Rang(DomainEvent):
+            how: str
+
+        @event("bell.broke")
+        class Broke(DomainEvent):
+            pass
+
+        @handles("bell.*", Broke)
+        async def audit(event: StoredEvent | DomainEvent) -> None:
+            seen.append(event)
+
+        rang, broke = Rang("loud"), Broke()
+        with event_context(user_id="u-1"):
+            await InProcessEventDispatcher(Container()).dispatch([rang, broke])
+        [stored] = [each for each in seen if isinstance(each, StoredEvent)]
+        assert stored == StoredEvent.of(rang, headers={"user_id": "u-1"})
+        assert [each for each in seen if each is not stored] == [broke]

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 import pytest
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, sessionmaker
 
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, current_run
 from outbox_kernel.infrastructure.relay import crew
 from outbox_kernel.kernel import current_delivery, current_headers
 from outbox_kernel.kernel.handlers import HandlerRegistration
-from tests.domain import Noted, journal
+from tests.domain import Announced, Noted, journal
+from tests.drivers import Driver
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until
 
@@ -131,6 +135,64 @@ async def test_a_function_that_hangs_in_its_thread_has_failed_and_may_not_commit
 
     with caplog.at_level(logging.WARNING):
         await until(told)
+
+
+@pytest.fixture
+def sessions(bank_url: str) -> Iterator[sessionmaker[Session]]:
+    """Synchronous sessions with capture, as a program without an event loop has them."""
+    driver = Driver.of("psycopg, sync", bank_url)
+    yield driver.captured()
+    driver.engine.dispose()
+
+
+async def test_what_a_function_commits_in_its_thread_happens_once(
+    stage: Stage, sessions: sessionmaker[Session]
+) -> None:
+    """R6, C9: the receipt is written with it, and what it emits is caused by its event."""
+
+    def note(event: Noted, maker: sessionmaker[Session]) -> None:
+        with maker.begin() as session:
+            session.execute(insert(journal).values(line=event.what))
+            bus_of(session).emit(Announced(f"{event.what} is noted"))
+        raise ConnectionError("after its commit")
+
+    stage.container[sessionmaker[Session]] = sessions
+    await stage.put("a")
+    await stage.drain(of(note))
+    assert await stage.journal() == ["a"]
+    assert await stage.receipts() == [("a", "f", "done")]
+    [cause] = await stage.witness.fetchrow(
+        "SELECT headers->>'causation_id' FROM outbox_events ORDER BY position DESC"
+    )
+    assert cause == str((await stage.event("a"))["event_id"])
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_a_function_would_commit_after_its_time_is_refused(
+    stage: Stage, sessions: sessionmaker[Session], caplog: pytest.LogCaptureFixture
+) -> None:
+    """R6, R8: its next run has the effect, once."""
+    gate, began = threading.Event(), list[str]()
+
+    def note(event: Noted) -> None:
+        began.append(event.what)
+        if len(began) == 1:
+            gate.wait()
+        with sessions.begin() as session:
+            session.execute(insert(journal).values(line=f"run {len(began)}"))
+
+    await stage.put("a")
+    await stage.drain(of(note, timeout_seconds=SOON))
+    gate.set()
+
+    async def told() -> bool:
+        return "RunOver: handler 'f' may not commit its effect" in caplog.text
+
+    await until(told)
+    assert await stage.journal() == []
+    await stage.drain(of(note), at=10)
+    assert await stage.journal() == ["run 2"]
+    assert await stage.receipts() == [("a", "f", "done")]
 
 
 async def test_a_function_that_the_container_cannot_serve_stops_the_start(stage: Stage) -> None:
