@@ -31,6 +31,7 @@ check: $(READY) ## format, style, types, architecture
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python tools/check_types.py
 	@$(BIN)/lint-imports
 
 format: $(READY) ## rewrite the code in the house's format

@@ -86,9 +86,9 @@ class Outbox:
         self._given = container
         self._engines: list[AsyncEngine] = []
         self._hosted: Hosted | None = None
-        self.settings = _settings(settings or Settings.from_environment(), url_or_engine, contexts)
+        self.settings: Settings = _settings(settings or Settings.from_environment(), url_or_engine, contexts)
         """What holds for this outbox."""
-        self.relay_settings = relay_settings or attrs.evolve(
+        self.relay_settings: RelaySettings = relay_settings or attrs.evolve(
             RelaySettings.from_environment(), channel=self.settings.channel
         )
         """How its relays work."""

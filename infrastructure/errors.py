@@ -130,7 +130,7 @@ class TablesMissing(InfrastructureError):
     """The version table says that the outbox is there, and parts of it are not; `names` are those."""
 
     def __init__(self, database: str, names: Sequence[str]) -> None:
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
         super().__init__(
             f"{database} is marked as migrated, but parts of the outbox are missing, dropped by "
             f"somebody: {', '.join(names)}; restore them from a backup, or make them with their statements "
@@ -200,6 +200,9 @@ class NotBound(InfrastructureError):
 
 class DefinedTwice(InfrastructureError):
     """Two wirings define one key of the container; `contexts` are whose, None being the application itself."""
+
+    key: str
+    contexts: tuple[str | None, str | None]
 
     def __init__(self, key: str, first: str | None, second: str | None) -> None:
         self.key, self.contexts = key, (first, second)

@@ -64,6 +64,10 @@ class UnknownEventVersion(UnknownEventType):
 class UnserializableEvent(KernelError, ValueError):
     """A payload that PostgreSQL cannot store, or that would not come back equal."""
 
+    event_type: str
+    field: str
+    reason: str
+
     def __init__(self, event_type: str, field: str, reason: str) -> None:
         self.event_type, self.field, self.reason = event_type, field, reason
         super().__init__(f"event {event_type!r} cannot be stored: field {field!r} {reason}")
@@ -115,6 +119,9 @@ class UncommittedEvents(KernelError):
 class ConcurrencyError(KernelError):
     """Another transaction wrote the aggregate first; nothing of this one is stored. Load again and retry."""
 
+    aggregate_type: str | None
+    aggregate_id: UUID | None
+
     def __init__(
         self, sentence: str, *, aggregate_type: str | None = None, aggregate_id: UUID | None = None
     ) -> None:
@@ -153,6 +160,9 @@ class RetryAfter(KernelError):
 
 class SecondCommit(KernelError):
     """A handler commits a second effect in one run, but only one of the two could have the receipt."""
+
+    handler: str
+    event_id: UUID
 
     def __init__(self, handler: str, event_id: UUID) -> None:
         self.handler, self.event_id = handler, event_id

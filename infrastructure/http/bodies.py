@@ -6,7 +6,7 @@ import json
 import re
 from datetime import datetime
 from email.message import Message
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -29,7 +29,7 @@ UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it o
 class JsonBody(BaseModel):
     """A request's body: a member that nobody declared is refused, rather than ignored."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
     def given(self) -> dict[str, Any]:
         """Return the members that were sent: what a PATCH is to change."""

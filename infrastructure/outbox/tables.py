@@ -44,7 +44,7 @@ NAMING_CONVENTION = {
     "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
 }
 
-outbox_metadata = MetaData(naming_convention=NAMING_CONVENTION)
+outbox_metadata: MetaData = MetaData(naming_convention=NAMING_CONVENTION)
 
 
 def moment(name: str, comment: str, **options: Any) -> Column[Any]:

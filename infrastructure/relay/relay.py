@@ -99,7 +99,7 @@ class OutboxRelay:
         self._stopping = asyncio.Event()
         self._work: Delivering | None = None
         self._pauses_of_others: dict[str, Pause] = {}
-        self.subscribed = asyncio.Event()
+        self.subscribed: asyncio.Event = asyncio.Event()
         """Set while the database knows what this relay carries: from then on that is due."""
         self.paused: dict[str, str] = {}
         """Which publishers `run_until_idle()` has left paused, and so what is for them; each with its reason."""

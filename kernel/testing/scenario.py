@@ -73,7 +73,9 @@ class Outcome:
             )
         made = [self.result] if isinstance(self.result, AggregateRoot) else []
         sources = {id(each): each for each in (*aggregates, *made)}.values()
-        self.events = tuple(in_order([event for each in sources for event in each.recorded_events]))
+        self.events: tuple[DomainEvent, ...] = tuple(
+            in_order([event for each in sources for event in each.recorded_events])
+        )
         """What the aggregate, and the one that the action returned, recorded."""
 
     def then(self, *expected: Expected) -> Outcome:

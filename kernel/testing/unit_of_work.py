@@ -62,7 +62,7 @@ class InMemoryUnitOfWork:
     """What must be unique: `{Account: {"email": EmailTaken}}`, a tuple for fields that are so together."""
 
     def __init__(self, store: InMemoryStore | None = None) -> None:
-        self.store = InMemoryStore() if store is None else store
+        self.store: InMemoryStore = InMemoryStore() if store is None else store
         """What is committed."""
         self._unit: Unit | None = None
 
