@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.settings import Settings
 
 OUTBOX_BRANCH = "outbox"
+VERSION_TABLE_ENDING = "_alembic_version"
 
 
 @frozen
@@ -36,7 +37,7 @@ class Branch:
         One per branch: a machine that carries only some of the contexts can migrate, and none meets an
         application's own `alembic_version`.
         """
-        return f"{self.name}_alembic_version"
+        return f"{self.name}{VERSION_TABLE_ENDING}"
 
     def scripts(self) -> ScriptDirectory:
         """Read the revisions, which must be one line from the first to the last."""
@@ -77,9 +78,14 @@ class Branch:
                 ) from error
 
 
+def outbox_branch(schema: str | None) -> Branch:
+    """Return the outbox's own."""
+    return Branch(OUTBOX_BRANCH, _outbox_folder(), schema)
+
+
 def branches(settings: Settings) -> list[Branch]:
     """Find the outbox's migrations, and for each context the folder `migrations/<name>` beside `contexts`."""
-    found = [Branch(OUTBOX_BRANCH, _outbox_folder(), settings.outbox_schema)]
+    found = [outbox_branch(settings.outbox_schema)]
     for package in context_packages(settings):
         context = context_folder(package)
         folder = (context.parent.parent / "migrations" / context.name).resolve()

@@ -49,6 +49,8 @@ TURN_SECONDS_MAX = 60.0
 TABLE_LOCK_SECONDS_MAX = 5.0
 
 _LOCK_NOT_AVAILABLE = "55P03"
+_SETTINGS = "SELECT current_setting('search_path'), current_setting('lock_timeout')"
+_SET_BACK = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
 # One key for all branches of a database, in which advisory locks are counted.
 ADVISORY_LOCK = "hashtextextended('outbox-kernel migrate', 0)"
 
@@ -84,6 +86,19 @@ async def migrate(engine: AsyncEngine, settings: Settings | None = None) -> list
         if branch.name == OUTBOX_BRANCH:
             await _asked(engine, branch, _require_tables)
     return done
+
+
+def upgrade_on(connection: Connection, branch: Branch) -> list[Step]:
+    """Bring one branch up to date on a connection of somebody's, within the transaction that it may be in."""
+    _require_server(connection)
+    with _followed(branch):
+        if not connection.in_transaction():
+            return _run(branch, _up, {}, connection=connection)
+        # What goes on in that transaction goes on as before.
+        path, patience = connection.execute(text(_SETTINGS)).one()
+        done = _run(branch, _up, {}, connection=connection)
+        connection.execute(text(_SET_BACK), {"path": path, "patience": patience})
+        return done
 
 
 async def downgrade(engine: AsyncEngine, target: str, settings: Settings | None = None) -> list[Step]:
