@@ -42,7 +42,7 @@ async def connect(engine: Engine) -> asyncpg.Connection:
             f"the database took the connection and said nothing for {CONNECT_SECONDS_MAX:g} s: "
             "look at its load, and at what stands between"
         ) from error
-    except (*TROUBLE, SQLAlchemyError) as error:
+    except (*TROUBLE, SQLAlchemyError, engine.dialect.loaded_dbapi.Error) as error:
         raise DatabaseUnreachable(f"the connection broke while it was made: {error}") from error
     connection: asyncpg.Connection = fairy.driver_connection
     fairy.detach()

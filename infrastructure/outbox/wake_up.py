@@ -3,149 +3,45 @@
 NOTIFY inside the writing transaction would make all commits of the server stand in one line. So it is sent after the
 commit, on a connection of its own: at once after a quiet moment, together with those that follow in a burst.
 What is not told, because the process ends or the database is gone, a relay finds at its next poll.
+
+An engine whose driver awaits has a bell in each event loop that commits by it, any other one for all threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import logging
-from typing import TYPE_CHECKING
+import atexit
+import os
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-import attrs
 from sqlalchemy import event
 
-from outbox_kernel.infrastructure.connections import TROUBLE, connect
+from outbox_kernel.infrastructure.outbox.loop_bell import LoopBell
+from outbox_kernel.infrastructure.outbox.thread_bell import ThreadBell
 
 if TYPE_CHECKING:
-    import asyncpg
     from sqlalchemy import Engine
 
-_log = logging.getLogger("outbox.wake_up")
-
-BURST_SECONDS = 0.005
-# Whoever waits for all tasks to end, as some do when they shut down, waits for this one as well.
-LINGER_SECONDS = 10.0
-ANSWER_SECONDS_MAX = 1.0
-
-
-@attrs.define(eq=False)
-class Bell:
-    """Rings the relays of one database from one event loop; a burst of rings is one."""
-
-    engine: Engine
-    channel: str
-    _rung: asyncio.Event = attrs.Factory(asyncio.Event)
-    _task: asyncio.Task[None] | None = None
-    _connection: asyncpg.Connection | None = None
-    _telling: bool = False
-    _leaving: bool = False
-
-    def ring(self) -> None:
-        """Have the relays told soon."""
-        self._rung.set()
-        self._leaving = False
-        if self._task is None or self._task.done():
-            # Its own context: it outlives the request that rang first.
-            self._task = asyncio.get_running_loop().create_task(
-                self._tell_all(), name="outbox-wake-up", context=contextvars.Context()
-            )
-
-    def silence(self) -> None:
-        """Let go of the connection once what is untold is told: the engine is disposed of."""
-        self._leaving = True
-        if self._telling or self._rung.is_set():
-            return  # a program may end with a commit, and dispose of its engine in between
-        self._hang_up()
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _tell_all(self) -> None:
-        try:
-            # Once more, since it may have been rung while it hung up.
-            while await self._is_rung():
-                while await self._is_rung():
-                    await self._tell()
-                    await asyncio.sleep(BURST_SECONDS)
-                await self._close()
-        except GeneratorExit:
-            # Its loop was closed over it, so there is nobody left to tell by, and no connection to close.
-            self._connection = None
-            self._rung.clear()
-            raise
-        finally:
-            await self._say_farewell()
-
-    async def _is_rung(self) -> bool:
-        try:
-            async with asyncio.timeout(0 if self._leaving else LINGER_SECONDS):
-                return await self._rung.wait()
-        except TimeoutError:
-            return False
-
-    async def _tell(self) -> None:
-        self._rung.clear()
-        self._telling = True
-        try:
-            try:
-                await self._notify()
-            except TROUBLE:
-                # The server has gone and come back since the last time: a new connection may do.
-                self._hang_up()
-                await self._notify()
-        except TROUBLE as error:
-            self._hang_up()
-            _log.info("relays are not told of a commit and find it at their next poll: %s", error)
-        except BaseException:  # cancelled in the middle: the farewell says it
-            self._rung.set()
-            self._hang_up()
-            raise
-        finally:
-            self._telling = False
-
-    async def _notify(self) -> None:
-        if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self.engine)
-        await self._connection.execute(f'NOTIFY "{self.channel}"', timeout=ANSWER_SECONDS_MAX)
-
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.terminate()
-
-    async def _say_farewell(self) -> None:
-        """Tell what is untold, as when a program ends with its last commit, and hang up."""
-        if self._rung.is_set():
-            await self._tell()
-        await self._close()
-
-    async def _close(self) -> None:
-        if self._connection is not None:
-            try:
-                await self._connection.close(timeout=ANSWER_SECONDS_MAX)
-            except TROUBLE:
-                self._hang_up()
-
-
-# By the ids of an engine and a loop, which are theirs alone while a bell holds both. Nothing holds a bell but its task:
-# once that has hung up, engine and loop are free to go.
-_bells: WeakValueDictionary[tuple[int, int], Bell] = WeakValueDictionary()
+# By the ids of an engine and a loop, which are theirs alone while a bell holds both. Nothing holds a bell but its task
+# or thread: once that has hung up, engine and loop are free to go.
+_bells: WeakValueDictionary[tuple[int, int], LoopBell | ThreadBell] = WeakValueDictionary()
 
 
 def wake_relays(engine: Engine, channel: str) -> None:
-    """Ring the bell of this engine in the running event loop; without a loop there is none to ring from."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if engine.driver != "asyncpg":
-        return
+    """Ring the bell of this engine, and never raise: what has committed has committed."""
+    loop: Any = None
+    if engine.dialect.is_async:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # the driver has nothing to connect by
     engine = _root_of(engine)
     key = (id(engine), id(loop))
     bell = _bells.get(key)
     if bell is None:
-        bell = _bells[key] = Bell(engine, channel)
+        bell = LoopBell(engine, channel) if engine.dialect.is_async else ThreadBell(engine, channel)
+        _bells[key] = bell
         _on_dispose(engine)
     bell.ring()
 
@@ -169,7 +65,22 @@ def _on_dispose(engine: Engine) -> None:
 
 def _silence(engine: Engine) -> None:
     root = _root_of(engine)
-    for known in _bells.valuerefs():
-        bell = known()
-        if bell is not None and bell.engine is root:
+    for bell in _present():
+        if bell.engine is root:
             bell.silence()
+
+
+def _present() -> list[LoopBell | ThreadBell]:
+    return [bell for known in list(_bells.valuerefs()) if (bell := known()) is not None]
+
+
+@atexit.register
+def _say_farewell() -> None:
+    """Have told what a program has committed right before its end; event loops see to their own bells."""
+    for bell in _present():
+        if isinstance(bell, ThreadBell):
+            bell.silence()
+
+
+# A forked process has the bells, and none of the threads that ring them.
+os.register_at_fork(after_in_child=_bells.clear)

@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool
 from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.connections import connect
 from outbox_kernel.infrastructure.database import create_engine, session_factory
-from outbox_kernel.infrastructure.outbox import wake_up
+from outbox_kernel.infrastructure.outbox import loop_bell
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.relay.line import Line
@@ -128,7 +128,7 @@ async def test_what_rings_while_the_bell_hangs_up_is_told(
     engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R10: after a quiet while it lets its connection go, and a commit may come just then."""
-    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 0.0)
     closes, hangs_up, go = asyncpg.Connection.close, asyncio.Event(), asyncio.Event()
 
     async def close(self: asyncpg.Connection, **options: float) -> None:
@@ -158,7 +158,7 @@ async def test_a_bell_that_is_cancelled_while_it_tells_says_it_as_its_last_word(
             await go.wait()
         return await opens(engine)
 
-    monkeypatch.setattr(wake_up, "connect", connect_slowly)
+    monkeypatch.setattr(loop_bell, "connect", connect_slowly)
     wake_relays(engine.sync_engine, CHANNEL)
     await tells.wait()
     [task] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-wake-up"]
@@ -301,7 +301,7 @@ async def test_engines_made_of_one_with_other_options_share_its_bell(
     engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R10: one for each tenant, say; they have one pool, and end with it."""
-    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 3_600.0)
+    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 3_600.0)
     for tenant in ("ada", "eve"):
         of_tenant = engine.execution_options(tenant=tenant).execution_options(logging_token=tenant)
         await commit_one(session_factory(of_tenant))
@@ -316,7 +316,7 @@ async def test_the_end_of_one_engine_is_not_that_of_anothers_bell(
     engine: AsyncEngine, ear: Ear, empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R10."""
-    monkeypatch.setattr(wake_up, "LINGER_SECONDS", 3_600.0)
+    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 3_600.0)
     other = create_engine(empty_postgres_url)
     for each in (engine, other):
         wake_relays(each.sync_engine, CHANNEL)

@@ -1,0 +1,217 @@
+"""R10, C9: relays are told of what commits over psycopg, too, synchronous programs included."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from sqlalchemy import create_engine as create_sync_engine
+
+from contexts.profiles.events import ProfileCreated
+from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.outbox import bus_of, loop_bell, thread_bell
+from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.infrastructure.settings import Settings
+from tests import drivers
+from tests.commands import ROOT, environment_with
+from tests.drivers import Driver
+
+CHANNEL = "outbox_channel"
+SYNC = "psycopg, sync"
+CUT_OFF = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE 'NOTIFY%' AND pid <> pg_backend_pid()
+"""
+
+
+class Ear:
+    """Hears what is said on the channel, and may say something itself."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.connection = connection
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    def hear(self, *said: object) -> None:
+        self.heard.put_nowait(str(said[-1]))
+
+    async def next(self) -> str:
+        async with asyncio.timeout(10):
+            return await self.heard.get()
+
+    async def say(self, word: str) -> None:
+        await self.connection.execute(f"NOTIFY {CHANNEL}, '{word}'")
+
+
+@pytest.fixture
+async def url(empty_postgres_url: str) -> str:
+    engine = create_engine(empty_postgres_url)
+    await migrate(engine, Settings(contexts=()))
+    await engine.dispose()
+    return empty_postgres_url
+
+
+@pytest.fixture
+async def ear(url: str) -> AsyncIterator[Ear]:
+    connection = await asyncpg.connect(url)
+    ear = Ear(connection)
+    await connection.add_listener(CHANNEL, ear.hear)
+    yield ear
+    await connection.close()
+
+
+@pytest.fixture
+async def driver(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Driver]:
+    driver = Driver.of(getattr(request, "param", SYNC), url)
+    yield driver
+    await driver.dispose()
+
+
+def commit_one(driver: Driver) -> None:
+    with driver.captured().begin() as session:
+        bus_of(session).emit(ProfileCreated(uuid4(), uuid4()))
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("driver", drivers.NAMES, indirect=True)
+async def test_a_commit_over_any_driver_is_told(driver: Driver, ear: Ear) -> None:
+    """R10, C9."""
+    for _ in range(2):
+        await driver.run(lambda: commit_one(driver))
+        assert await ear.next() == ""
+
+
+@pytest.mark.parametrize("driver", ["psycopg, async", SYNC], indirect=True)
+async def test_whoever_was_cut_off_tells_on_a_new_connection(driver: Driver, ear: Ear) -> None:
+    """R10."""
+    for _ in range(2):
+        await driver.run(lambda: commit_one(driver))
+        assert await ear.next() == ""
+        assert await ear.connection.fetchval(CUT_OFF)
+
+
+async def test_a_burst_from_many_threads_is_told_together(
+    driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: and its last commit is not missed."""
+    monkeypatch.setattr(loop_bell, "BURST_SECONDS", 3_600.0)  # until the engine is disposed of
+    commit_one(driver)
+    assert await ear.next() == ""
+    await asyncio.gather(*(asyncio.to_thread(commit_one, driver) for _ in range(20)))
+    await asyncio.to_thread(driver.engine.dispose)
+    assert await ear.next() == ""
+    await ear.say("that was all")
+    assert await ear.next() == "that was all"
+
+
+async def test_a_disposed_engine_of_a_synchronous_driver_holds_no_connection(
+    driver: Driver, ear: Ear
+) -> None:
+    commit_one(driver)
+    await ear.next()
+    driver.engine.dispose()
+    held = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    assert await ear.connection.fetchval(held) == 0
+
+
+PROGRAM = """
+import os, sys
+from uuid import uuid4
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session, sessionmaker
+from contexts.profiles.events import ProfileCreated
+from outbox_kernel import bus_of, install_capture
+
+engine = create_engine(sys.argv[1])
+make = install_capture(sessionmaker(engine))
+
+def commit():
+    with make.begin() as session:
+        bus_of(session).emit(ProfileCreated(uuid4(), uuid4()))
+
+{end}
+"""
+ENDS = {
+    "it returns": "commit()",
+    "it exits": "commit(); sys.exit(0)",
+    "it disposes of its engine": "commit(); engine.dispose()",
+    # As workers of a task queue do: what was made before the fork is the parent's.
+    "it is a fork": """
+commit()
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+engine.dispose(close=False)
+commit()
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_last_commit_of_a_synchronous_program_is_told(end: str, url: str, ear: Ear) -> None:
+    """R10, C9: a plain script, which knows of no event loop."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM.format(end=ENDS[end])),
+        url.replace("postgresql://", "postgresql+psycopg://"),
+        cwd=ROOT,
+        env=environment_with(),
+    )
+    assert await program.wait() == 0
+    # What is said after this, on a connection that was here before, would be heard after it.
+    await ear.say("the end")
+    commits = 2 if end == "it is a fork" else 1
+    assert [await ear.next() for _ in range(commits + 1)] == [""] * commits + ["the end"]
+    assert await ear.connection.fetchval("SELECT count(*) FROM outbox_events") == commits
+
+
+async def test_a_commit_survives_that_no_thread_can_tell_of_it(
+    driver: Driver, ear: Ear, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: as at the very end of a process."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with caplog.at_level(logging.INFO, logger="outbox.wake_up"), monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        commit_one(driver)
+    assert "find it at their next poll: can't start new thread" in caplog.text
+    commit_one(driver)
+    assert await ear.next() == ""
+
+
+async def test_a_database_that_a_thread_cannot_tell_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R10, R12."""
+    engine = create_sync_engine("postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    with caplog.at_level(logging.INFO, logger="outbox.wake_up"):
+        wake_relays(engine, CHANNEL)
+        engine.dispose()
+    assert caplog.text.count("find it at their next poll") == 1
+
+
+def test_a_server_that_says_nothing_is_waited_for_no_longer_than_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R12: psycopg itself would wait for ever."""
+    monkeypatch.setattr(loop_bell, "ANSWER_SECONDS_MAX", 0.01)
+    here, there = socket.socketpair()
+    link = SimpleNamespace(
+        socket=here.fileno(),
+        send_query=there.send,
+        flush=lambda: 0,
+        is_busy=lambda: True,
+        consume_input=lambda: here.recv(100),
+    )
+    with here, there, pytest.raises(TimeoutError):
+        thread_bell._say(SimpleNamespace(pgconn=link), "NOTIFY")  # noqa: SLF001 - no server of ours falls silent
