@@ -224,6 +224,10 @@ class AlreadyHandled(InfrastructureError):
     """An earlier run of this handler has committed its effect of this event; this one's is rolled back."""
 
 
+class NotOneTransaction(InfrastructureError):
+    """A handler with atomic=True does what cannot be a part of its one transaction."""
+
+
 class SnapshotTooOld(InfrastructureError):
     """A transaction under REPEATABLE READ or SERIALIZABLE has taken longer than a relay's lease."""
 

@@ -55,6 +55,8 @@ class HandlerRegistration:
     queue: str | None = None
     patterns: tuple[str, ...] = ()
     """Whose other events it gets as they are stored."""
+    atomic: bool = False
+    """Whether all that a run commits is one transaction."""
 
     def is_for(self, event_class: type[DomainEvent]) -> bool:
         """Whether it handles events of this class."""
@@ -71,6 +73,7 @@ def handles(
     ordered: bool = True,
     on_dead: Literal["park", "continue"] = "park",
     queue: str | None = None,
+    atomic: bool = False,
 ) -> Callable[[H], H]:
     """Register a class or a function as handler of these events, given as classes or as patterns of their names.
 
@@ -101,6 +104,7 @@ def handles(
             on_dead,
             queue,
             patterns,
+            atomic,
         )
         _check_options(registration)
         _add(registration)
@@ -220,6 +224,7 @@ def _check_options(registration: HandlerRegistration) -> None:
         raise DefinitionError(
             f"handler {registration.name!r} has ordered={registration.ordered!r}; give True or False"
         )
+    _check_atomic(registration)
     if registration.queue is not None and not (
         isinstance(registration.queue, str) and registration.queue.strip()
     ):
@@ -228,6 +233,19 @@ def _check_options(registration: HandlerRegistration) -> None:
         )
     if registration.renamed_from == registration.name:
         raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
+
+
+def _check_atomic(registration: HandlerRegistration) -> None:
+    if registration.atomic not in (True, False):
+        raise DefinitionError(
+            f"handler {registration.name!r} has atomic={registration.atomic!r}; give True or False"
+        )
+    is_class = isinstance(registration.handler, type)
+    if registration.atomic and not (is_class or inspect.iscoroutinefunction(registration.handler)):
+        raise DefinitionError(
+            f"handler {registration.name!r} has atomic=True and is not async: the sessions of a thread cannot share a "
+            "transaction; make it `async def`, or let it commit once and drop atomic=True"
+        )
 
 
 def _default_name(handler: Callable[..., Any]) -> str:

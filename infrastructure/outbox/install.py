@@ -9,12 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from outbox_kernel.infrastructure.errors import CannotCapture
+from outbox_kernel.infrastructure.outbox.atomic import after_transaction_create
 from outbox_kernel.infrastructure.outbox.capture import Capture, after_transaction_end
 from outbox_kernel.infrastructure.outbox.drivers import check_bind
 from outbox_kernel.infrastructure.outbox.instrument import instrument_aggregates
 from outbox_kernel.infrastructure.outbox.row_keys import take_key_back
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
-from outbox_kernel.infrastructure.outbox.transaction import after_transaction_create, after_unbirth
+from outbox_kernel.infrastructure.outbox.transaction import after_unbirth
 from outbox_kernel.infrastructure.settings import Settings
 
 Target = TypeVar(

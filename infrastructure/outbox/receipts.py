@@ -11,7 +11,7 @@ from sqlalchemy import RootTransaction
 from sqlalchemy.orm.session import SessionTransactionState
 from sqlalchemy.util import safe_reraise
 
-from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver, SnapshotTooOld
+from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITTEN, WRITE_RECEIPT
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
-    from sqlalchemy import Connection, Pool
+    from sqlalchemy import Connection, Engine, Pool
     from sqlalchemy.orm import SessionTransaction
+
+    from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 
 
 @attrs.define(eq=False)
@@ -50,6 +52,8 @@ class HandlerRun:
     second: SecondCommit | None = None
     """It would have committed a second effect, whatever the handler made of that."""
     over: bool = False
+    whole: OneTransaction | None = None
+    """The transaction of all that it does, if it is atomic."""
 
     def commit(self, transaction: SessionTransaction, commit: Callable[[], None]) -> None:
         """Commit a session's outermost transaction, with the receipt if it has an effect, or raise why it must not."""
@@ -60,35 +64,52 @@ class HandlerRun:
             )
         if transaction._state is not SessionTransactionState.PREPARED:
             transaction._prepare_impl()  # with its last flush, so that all it writes is known
-        if not self._takes_receipt(transaction):
-            commit()
-            return
-        self.committing = True
         try:
-            commit()
-        finally:
-            self.committing = False
-            # What comes after the COMMIT, such as a listener of the application's, may fail too.
-            if transaction._state is SessionTransactionState.PREPARED:
-                self.unheard = True
-            else:
-                self.committed = True
-
-    def _takes_receipt(self, transaction: SessionTransaction) -> bool:
-        """Write the receipt where the effect is; return whether there is one. What is refused is rolled back."""
-        try:
-            return self._take_receipt(_committed_by(transaction))
+            has_effect = self._take_receipt(_committed_by(transaction), joined=self.whole is None)
         except BaseException:
             with safe_reraise():
                 transaction.rollback()
             raise
+        if not has_effect:
+            commit()
+            return
+        try:
+            self._commit(commit)
+        finally:
+            # What comes after the COMMIT, such as a listener of the application's, may fail too.
+            self.committed = transaction._state is not SessionTransactionState.PREPARED
 
-    def _take_receipt(self, connections: Iterable[Connection]) -> bool:
-        places = [each for each in connections if _is_in(each, self.database)]
-        if self.over or self.committed or len(places) > 1:
+    def commit_whole(self, connection: Connection, commit: Callable[[], None]) -> None:
+        """Commit all that an atomic run has done together with the receipt, or raise why it must not."""
+        if self._take_receipt([connection]):
+            self._commit(commit)
+        else:
+            commit()
+
+    def _commit(self, commit: Callable[[], None]) -> None:
+        self.committing = True
+        try:
+            commit()
+            self.committed = True
+        except BaseException:
+            self.unheard = True
+            raise
+        finally:
+            self.committing = False
+
+    def _take_receipt(self, connections: Iterable[Connection], *, joined: bool = True) -> bool:
+        """Write the receipt where the effect is; return whether there is one."""
+        places = [each for each in connections if is_in(each, self.database)]
+        if self.over or self.committed or not joined or len(places) > 1:
             places = [each for each in places if execute(each, HAS_WRITTEN, ())]
         if not places:
             return False
+        if not joined:
+            raise NotOneTransaction(
+                f"handler {self.handler!r} is atomic, and commits through a session that is no part of its one "
+                "transaction: synchronous, or begun before the handler was; use an AsyncSession made inside, or drop "
+                "atomic=True"
+            )
         if self.over:
             raise self._run_over("the relay has given this run up")
         if self.committed or len(places) > 1:
@@ -146,16 +167,20 @@ def _committed_by(transaction: SessionTransaction) -> set[Connection]:
 _databases: WeakKeyDictionary[Pool, str] = WeakKeyDictionary()
 
 
-def _is_in(connection: Connection, database: str | None) -> bool:
+def is_in(connection: Connection, database: str | None) -> bool:
     """Whether a connection writes into this database, by whatever engine, driver and address."""
-    if database is None:
+    if is_known_in(connection.engine, database):
         return True
     if connection.dialect.name != "postgresql":
         return False
-    pool = connection.engine.pool
-    if _databases.get(pool) != database:
-        _databases[pool] = execute(connection, DATABASE, ())  # asked anew, since it may have become the same
-    return _databases[pool] == database
+    # Asked anew, since it may have become the same.
+    found = _databases[connection.engine.pool] = execute(connection, DATABASE, ())
+    return bool(found == database)
+
+
+def is_known_in(engine: Engine, database: str | None) -> bool:
+    """Whether an engine is known to lead to this database; None: whichever it is."""
+    return database is None or _databases.get(engine.pool) == database
 
 
 _run: ContextVar[HandlerRun | None] = ContextVar("outbox_handler_run", default=None)

@@ -16,7 +16,7 @@ from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus, car
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
-    note_write,
+    note_statement,
     shows_what_is_not_committed,
 )
 from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -92,8 +92,8 @@ class CapturedSession(Session):
 
     def _execute_internal(self, statement: Any, *args: Any, **options: Any) -> Any:
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
-        if getattr(statement, "is_dml", False):
-            note_write(self)
+        if not getattr(statement, "is_select", False):
+            note_statement(self, statement)
         try:
             return super()._execute_internal(statement, *args, **options)
         except DBAPIError as error:

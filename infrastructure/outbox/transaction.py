@@ -33,6 +33,8 @@ class CapturedTransaction(SessionTransaction):
     # SQLAlchemy counts the loads of a process, and leaves on each object the number of the last one.
     wrote_before_load: int | None = None
     wrote_events = False
+    # Of the outermost alone: it has sent a statement in which more may be hidden than its kind says, such as text.
+    may_have_written = False
     # A flush has a transaction of its own, and this is what its last step has written through.
     _writing: FlushConnection | None = None
 
@@ -108,9 +110,12 @@ class CapturedTransaction(SessionTransaction):
             _note_write(cast("SessionTransaction", self.parent), self.wrote_before_load)
 
 
-def after_transaction_create(_session: Session, transaction: SessionTransaction) -> None:
-    """Make a transaction one of ours: a session has no hook for the class of its transactions."""
-    transaction.__class__ = CapturedTransaction
+def note_statement(session: Session, statement: object) -> None:
+    """Note that the open transaction is about to send what is no query, or hides what it is."""
+    if getattr(statement, "is_dml", False):
+        note_write(session)
+    root = session._autobegin_t() if (begun := session.get_transaction()) is None else begun
+    cast("CapturedTransaction", root).may_have_written = True
 
 
 def note_write(session: Session) -> None:

@@ -41,10 +41,11 @@ class Carried:
     timeout_seconds: float = attrs.field(init=False)
     renamed_from: str | None = attrs.field(init=False)
     on_dead: str = attrs.field(init=False)
+    atomic: bool = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Copy what is read for every event."""
-        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead"):
+        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead", "atomic"):
             object.__setattr__(self, name, getattr(self.registration, name))
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
@@ -68,7 +69,12 @@ async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine."""
     try:
         with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
-            await run.carried.call(run.carried.given(run.row))
+            given = run.carried.given(run.row)
+            if run.carried.atomic:
+                async with OneTransaction(run.receipt):
+                    await run.carried.call(given)
+            else:
+                await run.carried.call(given)
     except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and harms only itself
         return _ended(run, error)
     finally:

@@ -15,13 +15,14 @@ from outbox_kernel.kernel.events import DomainEvent, stamp_event
 from outbox_kernel.kernel.handlers import registered_handlers
 from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
 from outbox_kernel.kernel.stored import StoredEvent
+from outbox_kernel.kernel.testing.trial import Trial, trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.context import Header
-    from outbox_kernel.kernel.handlers import EventHandler
+    from outbox_kernel.kernel.handlers import EventHandler, HandlerRegistration
 
 E = TypeVar("E", bound=DomainEvent | StoredEvent)
 
@@ -43,6 +44,9 @@ async def run_handler(
     event, or from the arguments), and `current_delivery()` tells it position, attempt and headers. What
     it commits carries `causation_id` and `correlation_id`. One of a pattern gets it as a `StoredEvent`. Of a
     function give what else it asks for with `functools.partial`; one that is not `async` runs in a thread.
+
+    A second effect, committed by units of work in memory, is a SecondCommit, even if the handler swallows it. One that
+    is registered with atomic=True may have several, and leaves none when it raises.
     """
     if isinstance(event, StoredEvent):
         given: Any = attrs.evolve(
@@ -61,15 +65,24 @@ async def run_handler(
             given = StoredEvent.of(given, position=position, headers=delivery.headers)
     method = getattr(handler, "handle", None)
     handle: Any = awaitable(cast("Callable[[E], object]", handler)) if method is None else method
-    with handling(delivery):
+    mine = _registrations(handler)
+    name = mine[0].name if mine else getattr(_written(handler), "__qualname__", type(handler).__qualname__)
+    with trying(Trial(name, event.event_id, any(each.atomic for each in mine))), handling(delivery):
         await handle(given)
+
+
+def _written(handler: object) -> object:
+    return handler.func if isinstance(handler, partial) else handler
+
+
+def _registrations(handler: object) -> list[HandlerRegistration]:
+    classes = (type(handler), _written(handler))
+    return [each for each in registered_handlers() if each.handler in classes]
 
 
 def _gets_it_stored(handler: object, event: DomainEvent) -> bool:
     """Whether a registered handler has this event by a pattern alone."""
-    written = handler.func if isinstance(handler, partial) else handler
-    mine = [each for each in registered_handlers() if each.handler in (type(handler), written)]
-    due = [each for each in mine if each.is_for(type(event))]
+    due = [each for each in _registrations(handler) if each.is_for(type(event))]
     return bool(due) and not any(type(event) in each.events for each in due)
 
 

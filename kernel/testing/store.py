@@ -25,7 +25,7 @@ from outbox_kernel.kernel.testing.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from outbox_kernel.kernel.envelope import Envelope
@@ -123,6 +123,18 @@ class InMemoryStore:
         """Give an aggregate the state of a row."""
         refill(aggregate, row)
         self._origins[aggregate] = row
+
+    def mark(self) -> Callable[[], None]:
+        """Return what takes the store back to where it is now."""
+        outbox, rows = list(self.outbox), self._rows
+        event_ids, places, origins = set(self._event_ids), set(self._places), dict(self._origins)
+
+        def take_back() -> None:
+            self.outbox[:] = outbox
+            self._rows, self._event_ids, self._places = rows, event_ids, places
+            self._origins = WeakKeyDictionary(origins)
+
+        return take_back
 
     def commit(
         self,

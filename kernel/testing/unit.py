@@ -12,10 +12,12 @@ from outbox_kernel.kernel.errors import KernelError
 from outbox_kernel.kernel.testing.copying import same_state, state_of, take_state
 from outbox_kernel.kernel.testing.rules import key_of
 from outbox_kernel.kernel.testing.store import Change
+from outbox_kernel.kernel.testing.trial import current_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.testing.rules import Key, Uniqueness
     from outbox_kernel.kernel.testing.store import InMemoryStore
 
@@ -76,7 +78,7 @@ class Unit:
     def commit(self, unique: Mapping[type[Any], Uniqueness]) -> None:
         """Store what changed, or raise and undo all of it."""
         try:
-            self.store.commit(self._changes(), self.bus.collect(), unique)
+            self._store(self._changes(), self.bus.collect(), unique)
         except BaseException:
             self._begun = True
             self.roll_back()
@@ -84,6 +86,19 @@ class Unit:
         self._held = {key: each for key, each in self._held.items() if each not in self._removed}
         self._held.update((key_of(aggregate), aggregate) for aggregate in self._new)
         self._end()
+
+    def _store(
+        self,
+        changes: Sequence[Change],
+        emitted: Sequence[DomainEvent],
+        unique: Mapping[type[Any], Uniqueness],
+    ) -> None:
+        trial = current_trial() if changes or emitted else None
+        if trial is not None:
+            trial.check(self.store)
+        self.store.commit(changes, emitted, unique)
+        if trial is not None:
+            trial.has_effect = True
 
     def roll_back(self) -> None:
         """Take away the state of what has a row; what is new goes back to whoever made it, events and all."""

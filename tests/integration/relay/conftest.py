@@ -25,3 +25,18 @@ async def stage(bank_url: str) -> AsyncIterator[relaying.Stage]:
     await stage.close()
     await witness.close()
     await engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def other_url(postgres_server: servers.Server) -> Iterator[str]:
+    with banks.fresh_bank(postgres_server) as url:
+        yield url
+
+
+@pytest_asyncio.fixture
+async def elsewhere(other_url: str) -> AsyncIterator[banks.Bank]:
+    """A database of another service, with an outbox of its own."""
+    engine = banks.engine_of(other_url)
+    await banks.empty_bank(engine)
+    yield banks.Bank.on(engine)
+    await engine.dispose()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
 
 import attrs
 import pytest
-import pytest_asyncio
 from sqlalchemy import create_engine, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import sessionmaker
@@ -18,8 +16,7 @@ from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver
 from outbox_kernel.infrastructure.outbox import install_capture
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from outbox_kernel.kernel.handlers import HandlerRegistration
-from tests import servers
-from tests.bank import Bank, engine_of, fresh_bank
+from tests.bank import Bank, engine_of
 from tests.domain import Noted, Wallet, journal
 from tests.relaying import Stage, handler, has_claimed
 from tests.waiting import until
@@ -321,20 +318,6 @@ async def test_a_twophase_session_is_refused_with_a_sentence(stage: Stage) -> No
     await stage.drain(handler("h", act))
     assert "twophase=True" in (await stage.event("a"))["error_message"]
     engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def other_url(postgres_server: servers.Server) -> Iterator[str]:
-    """A database of another service, with an outbox of its own."""
-    with fresh_bank(postgres_server) as url:
-        yield url
-
-
-@pytest_asyncio.fixture
-async def elsewhere(other_url: str) -> AsyncIterator[Bank]:
-    engine = engine_of(other_url)
-    yield Bank.on(engine)
-    await engine.dispose()
 
 
 async def test_a_commit_in_another_database_takes_no_receipt(stage: Stage, elsewhere: Bank) -> None:

@@ -73,11 +73,28 @@ def test_every_option_is_kept() -> None:
         ordered=False,
         on_dead="continue",
         queue="letters",
+        atomic=True,
     )(handler())
     (found,) = get_handlers_for(Closed)
     assert (found.name, found.renamed_from, found.retry) == ("mail", "post", EXPONENTIAL)
     assert (found.timeout_seconds, found.ordered, found.on_dead) == (5, False, "continue")
-    assert (found.queue, found.events) == ("letters", (Opened, Closed))
+    assert (found.queue, found.events, found.atomic) == ("letters", (Opened, Closed), True)
+
+
+def test_whether_it_is_atomic_is_true_or_false() -> None:
+    """R6."""
+    with pytest.raises(DefinitionError, match="has atomic='yes'; give True or False"):
+        handles(Opened, atomic="yes")(handler())  # type: ignore[arg-type]
+
+
+def test_a_function_in_a_thread_cannot_be_atomic() -> None:
+    """R6: what it commits there shares no transaction with anything."""
+
+    def log(event: Opened) -> None: ...
+
+    with pytest.raises(DefinitionError, match="has atomic=True and is not async"):
+        handles(Opened, name="accounts.log", atomic=True)(log)
+    assert registered_handlers() == ()
 
 
 def test_stacked_with_the_same_options_it_is_one_handler_of_both() -> None:

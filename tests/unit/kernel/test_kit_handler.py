@@ -1,6 +1,7 @@
 """K12: one handler in a unit test, run as a relay would run it."""
 
 import threading
+from collections.abc import Iterator
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -20,6 +21,8 @@ from outbox_kernel.kernel import (
     event,
     handles,
 )
+from outbox_kernel.kernel.catalogue import isolated_definitions
+from outbox_kernel.kernel.errors import SecondCommit
 from outbox_kernel.kernel.testing import InMemoryUnitOfWork, run_handler
 
 
@@ -176,3 +179,112 @@ async def test_a_handler_of_a_class_and_a_pattern_gets_the_class() -> None:
     await run_handler(audit, Opened("ada"))
     await run_handler(audit, Welcomed("ada"))
     assert seen == [Opened, StoredEvent]
+
+
+@attrs.define
+class Twice:
+    """Commits two effects, and maybe swallows what that raises, or fails afterwards."""
+
+    first: InMemoryUnitOfWork
+    second: InMemoryUnitOfWork
+    swallows: bool = False
+    fails: bool = False
+
+    async def handle(self, event: Opened) -> None:
+        await self._welcome(self.first, event)
+        try:
+            await self._welcome(self.second, event)
+        except SecondCommit:
+            if not self.swallows:
+                raise
+        if self.fails:
+            raise ZeroDivisionError
+
+    async def _welcome(self, unit: InMemoryUnitOfWork, event: Opened) -> None:
+        async with unit as uow:
+            uow.emit(Welcomed(event.owner))
+            await uow.commit()
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.parametrize("one_store", [False, True])
+async def test_a_second_effect_fails_the_test(swallows: bool, one_store: bool) -> None:
+    """R6: as the relay makes it dead, even if the handler swallows it."""
+    first = InMemoryUnitOfWork()
+    second = InMemoryUnitOfWork(first.store if one_store else None)
+    with pytest.raises(SecondCommit, match=r"'Twice' commits a second time.*atomic=True.*two handlers"):
+        await run_handler(Twice(first, second, swallows), Opened("ada"))
+    assert len(first.store.events) == 1
+    assert len(second.store.events) == one_store
+
+
+@pytest.fixture
+def own_definitions() -> Iterator[None]:
+    with isolated_definitions():
+        yield
+
+
+@pytest.mark.usefixtures("own_definitions")
+async def test_two_effects_of_an_atomic_handler_are_one() -> None:
+    """R6: there when it returns, gone when it raises."""
+    uow = InMemoryUnitOfWork()
+    handles(Opened, name="handled.Twice", atomic=True)(Twice)
+    await run_handler(Twice(uow, uow), Opened("ada"))
+    assert len(uow.store.events) == 2
+    with pytest.raises(ZeroDivisionError):
+        await run_handler(Twice(uow, uow, fails=True), Opened("eve"))
+    assert [each.owner for each in uow.store.events if isinstance(each, Welcomed)] == ["ada", "ada"]
+
+
+@pytest.mark.usefixtures("own_definitions")
+async def test_what_an_atomic_run_took_back_can_be_committed_anew() -> None:
+    """R6, C3: rows, numbers and ids are free again."""
+    uow, account_id = InMemoryUnitOfWork(), uuid4()
+
+    @handles(Opened, name="handled.Open", atomic=True)
+    class Open:
+        fails = True
+
+        async def handle(self, event: Opened) -> None:
+            async with uow:
+                account = Account(account_id)
+                account.record(Welcomed(event.owner))
+                uow.repository(Account).add(account)
+                await uow.commit()
+            if self.fails:
+                raise ZeroDivisionError
+
+    opening = Open()
+    with pytest.raises(ZeroDivisionError):
+        await run_handler(opening, Opened("ada"))
+    assert uow.store.get(Account, account_id) is None
+    opening.fails = False
+    await run_handler(opening, Opened("ada"))
+    assert uow.store.get(Account, account_id) is not None
+
+
+async def test_commits_that_store_nothing_are_free() -> None:
+    """R6."""
+    uow = InMemoryUnitOfWork()
+
+    class Looking:
+        async def handle(self, event: Opened) -> None:
+            for _ in range(2):
+                async with uow:
+                    await uow.repository(Account).get(uuid4())
+                    await uow.commit()
+            await Welcome(uow).handle(event)
+
+    await run_handler(Looking(), Opened("ada"))
+    assert len(uow.store.events) == 1
+
+
+async def test_what_is_committed_beside_a_handler_is_free() -> None:
+    """K12: a test may set the stage in as many commits as it likes."""
+    uow = InMemoryUnitOfWork()
+    for _ in range(2):
+        await run_handler(Welcome(uow), Opened("ada"))
+        async with uow:
+            uow.emit(Welcomed("eve"))
+            await uow.commit()
+    assert len(uow.store.events) == 4

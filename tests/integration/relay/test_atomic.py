@@ -1,0 +1,590 @@
+"""With atomic=True all that a run does is one transaction: there when it returns, gone when it raises (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+import attrs
+import pytest
+from sqlalchemy import create_engine, insert, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import sessionmaker
+
+from outbox_kernel.infrastructure.outbox import atomic as atomic_module
+from outbox_kernel.infrastructure.outbox import capture, install_capture
+from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.kernel.errors import SecondCommit
+from outbox_kernel.kernel.handlers import HandlerRegistration
+from tests.bank import Bank, engine_of
+from tests.domain import Noted, Wallet, journal, wallets
+from tests.relaying import Stage, handler, has_claimed
+from tests.waiting import until
+
+
+def line(what: str) -> Any:
+    return insert(journal).values(line=what)
+
+
+def atomic(act: Any, **options: Any) -> HandlerRegistration:
+    return handler("h", act, atomic=True, **options)
+
+
+async def make_due_again(stage: Stage) -> None:
+    """As after a crash between the commit and the mark."""
+    await stage.witness.execute("UPDATE outbox_events SET status = 'pending' WHERE payload->>'what' = 'a'")
+
+
+async def error_of(stage: Stage) -> str:
+    return str((await stage.event("a"))["error_message"])
+
+
+async def in_three(stage: Stage) -> None:
+    """A unit of work with an aggregate, another one, and a session."""
+    async with stage.uow() as uow:
+        uow.repository(Wallet).add(Wallet.open("eve"))
+        await uow.commit()
+    await stage.enter("second")
+    async with stage.sessions.begin() as session:
+        await session.execute(line("third"))
+
+
+async def test_all_commits_of_a_run_are_one_with_its_receipt(stage: Stage) -> None:
+    """R6: nothing of it is there before the handler returns, all of it afterwards, and once."""
+    seen: list[Any] = []
+
+    async def act(event: Any) -> None:
+        await in_three(stage)
+        seen.append((await stage.journal(), await stage.receipts(), list(await stage.events())))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert seen == [([], [], ["a"])]
+    for _ in range(2):
+        assert await stage.journal() == ["second", "third"]
+        assert await stage.receipts() == [("a", "h", "done")]
+        assert await stage.events() == {"a": "delivered", "eve": "delivered"}
+        await make_due_again(stage)
+        await stage.drain(atomic(act))
+    assert await stage.deliveries() == {}
+
+
+async def test_a_run_that_raises_leaves_nothing_and_is_tried_again_as_a_whole(stage: Stage) -> None:
+    """R6."""
+    failing = [True]
+
+    async def act(event: Any) -> None:
+        await in_three(stage)
+        if failing:
+            raise ValueError(failing.pop())
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    assert await stage.deliveries() == {("a", "h"): "waiting"}
+    await stage.drain(atomic(act), at=10)
+    assert await stage.journal() == ["second", "third"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_what_one_session_commits_the_next_one_reads(stage: Stage) -> None:
+    """R6: they are in one transaction."""
+    seen: list[Any] = []
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        async with stage.sessions() as session:
+            seen.extend(await session.scalars(select(journal)))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert seen == ["first"]
+
+
+async def test_a_unit_of_work_that_is_left_takes_back_its_own_alone(stage: Stage) -> None:
+    """R6: what the handler bears, the rest of its transaction does."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        with suppress(ValueError):
+            async with stage.uow() as uow:
+                await uow.session.execute(line("never"))
+                raise ValueError
+        async with stage.uow() as uow:
+            await uow.session.execute(line("never, either"))
+        await stage.enter("last")
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["first", "last"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_a_statement_that_fails_breaks_its_own_session_alone(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        async with stage.sessions() as session:
+            row = {"id": uuid4(), "owner": "eve", "balance": 0, "version": 1, "revision": 1}
+            with pytest.raises(IntegrityError):
+                await session.execute(insert(wallets), [{**row, "owner": None}])
+            await session.rollback()
+            await session.execute(line("second"))
+            await session.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["first", "second"]
+
+
+async def test_a_savepoint_of_a_session_can_be_undone(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as session:
+            await session.execute(line("first"))
+            with suppress(ValueError):
+                async with session.begin_nested():
+                    await session.execute(line("never"))
+                    raise ValueError
+            async with session.begin_nested():
+                await session.execute(line("second"))
+            await session.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["first", "second"]
+
+
+async def test_an_injected_session_and_a_unit_of_work_are_one_transaction(stage: Stage) -> None:
+    """R6: the one is open while the other commits."""
+
+    @attrs.frozen
+    class Booking:
+        session: AsyncSession
+
+        async def handle(self, event: Noted) -> None:
+            assert (await self.session.scalars(select(journal))).all() == []
+            await stage.enter("by the unit of work")
+            await self.session.execute(line("by the session"))
+            await self.session.commit()
+
+    await stage.put("a")
+    await stage.drain(HandlerRegistration("h", Booking, (Noted,), atomic=True))
+    assert await stage.journal() == ["by the session", "by the unit of work"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_a_session_that_only_reads_may_be_open_while_others_write(stage: Stage) -> None:
+    """R6: its end, and its rollback, take nothing along."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as reader, stage.sessions() as other:
+            await reader.scalars(select(journal))
+            await other.scalars(select(journal))
+            await stage.enter("kept")
+            await reader.rollback()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["kept"]
+
+
+@pytest.mark.parametrize("outer_writes", [False, True])
+async def test_a_unit_of_work_inside_another_takes_back_its_own_alone(
+    stage: Stage, outer_writes: bool
+) -> None:
+    """R6: the outer one has sent nothing since the inner one began."""
+
+    async def act(event: Any) -> None:
+        async with stage.uow() as outer:
+            await outer.session.scalars(select(journal))
+            if outer_writes:
+                await outer.session.execute(line("outer"))
+            with suppress(ValueError):
+                async with stage.uow() as inner:
+                    await inner.session.execute(line("never"))
+                    raise ValueError
+            await stage.enter("inner")
+            await outer.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == (["inner", "outer"] if outer_writes else ["inner"])
+    assert await stage.deliveries() == {}
+
+
+async def test_what_a_session_writes_in_its_savepoint_is_not_taken_along_in_silence(stage: Stage) -> None:
+    """R6: by the rollback of one that has begun meanwhile."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer, stage.sessions() as inner:
+            async with outer.begin_nested():
+                await outer.execute(line("outer"))
+                await inner.execute(line("never"))
+                await outer.execute(line("outer, once more"))
+                await inner.rollback()
+            await outer.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+async def test_what_a_session_flushes_in_its_savepoint_is_not_taken_along_in_silence(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer, stage.sessions() as inner:
+            await outer.scalars(select(journal))
+            await inner.execute(line("never"))
+            async with outer.begin_nested():
+                outer.add(Wallet.open("eve"))
+                await outer.flush()
+                await inner.rollback()
+            await outer.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert list(await stage.events()) == ["a"]
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+async def test_a_rollback_beside_a_task_that_writes_breaks_the_run(stage: Stage) -> None:
+    """R6: what of the other one stands before the rollback and what behind, nobody can tell."""
+
+    async def act(event: Any) -> None:
+        begun, undone = asyncio.Event(), asyncio.Event()
+
+        async def writes() -> None:
+            async with stage.sessions() as session:
+                await session.execute(line("beside"))
+                begun.set()
+                await undone.wait()
+                await session.commit()
+
+        async def rolls_back() -> None:
+            await begun.wait()
+            async with stage.sessions() as session:
+                await session.execute(line("never"))
+                await session.rollback()
+            undone.set()
+
+        await asyncio.gather(writes(), rolls_back())
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_a_rollback_that_would_take_others_along_breaks_the_run(stage: Stage, swallows: bool) -> None:
+    """R6: with a sentence, and with nothing of it committed, whatever the handler makes of that."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer:
+            await outer.execute(line("taken back"))
+            await stage.enter("would go with it")
+            await outer.rollback()
+        with suppress(*((Exception,) if swallows else ())):
+            await stage.enter("afterwards")
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert await stage.receipts() == []
+    assert await stage.deliveries() == {("a", "h"): "waiting"}
+    assert (await error_of(stage)).startswith("NotOneTransaction: handler 'h' is atomic, and one of its")
+
+
+async def test_a_savepoint_whose_rollback_would_take_others_along_breaks_the_run(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer:
+            await outer.execute(line("first"))
+            with suppress(ValueError):
+                async with outer.begin_nested():
+                    await stage.enter("would go with it")
+                    raise ValueError
+            await outer.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+async def test_what_the_handler_raises_is_told_rather_than_what_that_broke(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer:
+            await outer.execute(line("outer"))
+            await stage.enter("inner")
+            raise ValueError("the reason")
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert await error_of(stage) == "ValueError: the reason"
+
+
+async def test_what_a_session_left_open_has_written_is_not_committed(stage: Stage) -> None:
+    """R6: nobody has committed it."""
+    left: list[AsyncSession] = []
+
+    async def act(event: Any) -> None:
+        await stage.enter("kept")
+        session = stage.sessions()
+        left.append(session)
+        await session.execute(line("never"))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["kept"]
+    await left[0].close()
+    pool: Any = stage.engine.pool
+    assert pool.checkedout() == 0
+
+
+async def test_a_session_used_after_the_run_is_refused(stage: Stage) -> None:
+    """R3, R6."""
+    left: list[AsyncSession] = []
+
+    async def act(event: Any) -> None:
+        left.append(stage.sessions())
+        await left[0].execute(line("never"))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    with pytest.raises(Exception, match="is used after it has ended"):
+        await left[0].execute(line("late"))
+    await left[0].close()
+    assert await stage.journal() == []
+
+
+async def test_sessions_at_work_at_once_are_one_transaction(stage: Stage) -> None:
+    """R6: their statements take turns."""
+
+    async def act(event: Any) -> None:
+        await asyncio.gather(*(stage.enter(str(number)) for number in range(5)))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["0", "1", "2", "3", "4"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_a_duplicate_rolls_back_all_of_the_run(stage: Stage) -> None:
+    """R6: two runs of it at once meet at the receipt."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        await stage.enter("second")
+
+    await stage.put("a")
+    event_id = (await stage.event("a"))["event_id"]
+    await stage.witness.execute("INSERT INTO outbox_receipts (event_id, handler) VALUES ($1, 'h')", event_id)
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.deliveries() == {}
+
+
+async def test_a_run_that_only_read_leaves_no_receipt(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as session:
+            await session.scalars(select(journal))
+            await session.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.receipts() == []
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_a_run_whose_lease_has_run_out_commits_nothing(stage: Stage) -> None:
+    """R3, R6."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("never")
+        await until(lambda: has_claimed(relay))
+        await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+
+    await stage.put("a")
+    relay = stage.relay(atomic(act))
+    with suppress(LeaseLost):
+        await relay.run_once()
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+
+
+async def test_a_run_that_is_cancelled_gives_its_connection_back(stage: Stage) -> None:
+    """R6, R8: in the middle of a statement."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("never")
+        async with stage.sessions() as session:
+            await session.execute(text("SELECT pg_sleep(60)"))
+
+    await stage.put("a")
+    await stage.drain(atomic(act, timeout_seconds=0.2))
+    assert await stage.journal() == []
+    assert "TimeoutError" in await error_of(stage)
+    pool: Any = stage.engine.pool
+    assert pool.checkedout() == 0
+
+
+async def test_a_session_of_a_thread_is_refused_with_a_sentence(stage: Stage) -> None:
+    """R6: it cannot share the transaction, so it would commit alone."""
+    engine = create_engine(stage.engine.url.set(drivername="postgresql+psycopg"))
+    sessions = install_capture(sessionmaker(engine))
+
+    def enter() -> None:
+        with sessions.begin() as session:
+            session.execute(line("alone"))
+
+    async def act(event: Any) -> None:
+        await asyncio.to_thread(enter)
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "atomic, and commits through a session that is no part of its one transaction" in await error_of(
+        stage
+    )
+    engine.dispose()
+
+
+async def test_another_engine_of_the_outbox_is_refused_with_a_sentence(stage: Stage) -> None:
+    """R6: one connection cannot be of two engines, which may differ in what they see."""
+    other = engine_of(stage.engine.url.render_as_string(hide_password=False))
+
+    async def act(event: Any) -> None:
+        await stage.enter("one")
+        async with Bank.on(other).session() as session:
+            await session.execute(line("other"))
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "they ask for different engines or options of it" in await error_of(stage)
+    await other.dispose()
+
+
+async def test_what_is_committed_in_another_database_is_there_at_once(stage: Stage, elsewhere: Bank) -> None:
+    """R6: it is no part of the one transaction, and at least once."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("here")
+        for what in ("there", "there too"):
+            async with elsewhere.session() as session:
+                await session.execute(line(what))
+                await session.commit()
+        raise ValueError
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert await elsewhere.journal() == ["there", "there too"]
+
+
+async def test_a_session_begun_before_the_run_is_refused_with_a_sentence(stage: Stage) -> None:
+    """R6: it has a transaction of its own already."""
+
+    async def act(event: Any) -> None:
+        await before.execute(line("alone"))
+        await before.commit()
+
+    async with stage.sessions() as before:
+        await before.execute(select(journal))
+        await stage.put("a")
+        await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "begun before the handler was" in await error_of(stage)
+
+
+async def test_a_first_session_may_choose_the_isolation_level(stage: Stage) -> None:
+    """R6: and the others share it."""
+    levels: list[str] = []
+
+    async def act(event: Any) -> None:
+        for _ in range(2):
+            async with stage.sessions() as session:
+                _ = await session.connection(execution_options={"isolation_level": "SERIALIZABLE"})
+                levels.append(str(await session.scalar(text("SHOW transaction_isolation"))))
+                await session.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert levels == ["serializable", "serializable"]
+    assert await stage.deliveries() == {}
+
+
+async def test_relays_hear_of_its_events_when_they_are_there(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6, R10: and not of an inner commit, which nobody can see yet."""
+    heard: list[str] = []
+    inside: list[int] = []
+    for module in (atomic_module, capture):
+        monkeypatch.setattr(module, "wake_relays", lambda _, channel: heard.append(channel))
+
+    async def act(event: Any) -> None:
+        async with stage.uow() as uow:
+            uow.repository(Wallet).add(Wallet.open("eve"))
+            await uow.commit()
+        inside.append(len(heard))
+
+    await stage.put("a")
+    await stage.relay(atomic(act)).run_once()
+    assert (inside, heard) == ([0], ["outbox_channel"])
+
+
+async def test_an_aggregate_changed_by_two_units_of_work_is_committed_whole(stage: Stage) -> None:
+    """C1, R6: its events are numbered on."""
+    wallet = Wallet.open("ada")
+    async with stage.uow() as uow:
+        uow.repository(Wallet).add(wallet)
+        await uow.commit()
+
+    async def act(event: Any) -> None:
+        for amount in (1, 2):
+            async with stage.uow() as uow:
+                found = await uow.repository(Wallet).get(wallet.id)
+                assert found is not None
+                found.pay(amount)
+                await uow.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    rows = await stage.witness.fetch(
+        "SELECT aggregate_version FROM outbox_events WHERE aggregate_id = $1 ORDER BY position", wallet.id
+    )
+    assert [row[0] for row in rows] == [1, 2, 3]
+    assert await stage.witness.fetchval("SELECT balance FROM bank_wallets") == 3
+
+
+async def test_no_second_commit_is_refused_in_an_atomic_run(stage: Stage) -> None:
+    """R6."""
+    refused: list[SecondCommit] = []
+
+    async def act(event: Any) -> None:
+        try:
+            for number in range(3):
+                await stage.enter(str(number))
+        except SecondCommit as error:
+            refused.append(error)
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert refused == []
+    assert await stage.journal() == ["0", "1", "2"]
