@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from sqlalchemy import (
@@ -51,6 +52,8 @@ class Value(TypeDecorator[Any]):
 
     impl = Text
     cache_ok = True
+    # A flush sorts rows by their keys, and value objects have no order of their own.
+    sort_key_function = attrgetter("value")
 
     def __init__(self, made_of: type[Any], stored_as: TypeEngine[Any]) -> None:
         super().__init__()

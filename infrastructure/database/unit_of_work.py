@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC0
 from outbox_kernel.infrastructure.database.explain import explain
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import as_conflict, constraint_name
+from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping, row_key
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
     from types import TracebackType
+
+    from sqlalchemy.orm import InstanceState
 
     from outbox_kernel.kernel.bus import EventBus
     from outbox_kernel.kernel.events import DomainEvent
@@ -41,7 +44,7 @@ class SqlAlchemyRepository(Generic[A]):
 
     def add(self, aggregate: A) -> None:
         """Take a new aggregate in."""
-        if inspect(aggregate).was_deleted:
+        if _state_of(aggregate).was_deleted:
             raise KernelError(
                 f"{aggregate!r} was removed, so it cannot be added; roll back, or make a new one"
             )
@@ -49,11 +52,11 @@ class SqlAlchemyRepository(Generic[A]):
 
     async def get(self, identity: object) -> A | None:
         """Return the aggregate with this id, loaded anew if it is stale, or None."""
-        return await self._session.get(self._class, identity)
+        return await self._session.get(self._class, row_key(self._class, identity))
 
     async def remove(self, aggregate: A) -> None:
         """Delete an aggregate; its events are kept."""
-        state = inspect(aggregate)
+        state = _state_of(aggregate)
         if state.was_deleted:
             return
         if state.key is None or state_of(self._session.sync_session).birth_of(aggregate):
@@ -61,6 +64,13 @@ class SqlAlchemyRepository(Generic[A]):
         await self._session.delete(aggregate)
         # A later flush would insert what takes its place before it deletes this.
         await self._session.flush()
+
+
+def _state_of(aggregate: AggregateRoot) -> InstanceState[Any]:
+    state: InstanceState[Any] | None = inspect(aggregate, raiseerr=False)
+    if state is None:
+        raise refused_without_mapping(type(aggregate))
+    return state
 
 
 class SqlAlchemyUnitOfWork:

@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import aggregate_keys
 from outbox_kernel.infrastructure.outbox.mapping import (
     check_fields,
+    give_order,
     refused_without_confirmation,
     refused_without_lock,
     refused_without_version,
@@ -61,6 +62,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     if not issubclass(cls, AggregateRoot) or _INSTRUMENTED in manager.info:
         return
     _check_mapping(mapper, cls)
+    give_order(mapper)
     manager.info[_INSTRUMENTED] = True
     manager.expired_attribute_loader = _speaking_loader(manager.expired_attribute_loader)
     for relationship in mapper.relationships:
@@ -150,7 +152,8 @@ def _on_refresh(aggregate: AggregateRoot, context: Any, names: list[str] | None)
     Until then an expired aggregate has no version, so that none of its events counts and none can be added.
     """
     state, session = attributes.instance_state(aggregate), object_session(aggregate)
-    if session is not None and context is not None and context.runid != state.runid:
+    # A composite that is made anew tells of it as well, with no query's context.
+    if session is not None and getattr(context, "runid", state.runid) != state.runid:
         note_read(session, state)  # a query came upon it and has filled in what was expired
     birth = _birth_of(aggregate)
     if names is None or "version" in names:

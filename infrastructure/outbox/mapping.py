@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import attrs
-from sqlalchemy import BigInteger, Column, text
+from sqlalchemy import BigInteger, Column, TypeDecorator, inspect, text
+from sqlalchemy.types import UserDefinedType
 
 from outbox_kernel.infrastructure.errors import MappingRefused
 from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.identity import bare_value
 
 if TYPE_CHECKING:
     from sqlalchemy import Table
@@ -37,6 +40,14 @@ def refused_without_confirmation(cls: type[Any]) -> MappingRefused:
     return MappingRefused(
         f"{cls.__name__} is mapped with confirm_deleted_rows=False, so that it could be deleted while another writer "
         "changes it; leave that option out"
+    )
+
+
+def refused_without_mapping(cls: type[Any]) -> MappingRefused:
+    """Return the error for an aggregate of which no table is known."""
+    return MappingRefused(
+        f"{cls.__name__} is mapped to no table, so no session can load or store it; call "
+        f"map_aggregate(registry, {cls.__name__}, table), or import the module that does so"
     )
 
 
@@ -91,6 +102,29 @@ def map_aggregate(
 def table_name(mapper: Mapper[Any]) -> str:
     """Name the table as a statement would."""
     return _name_of(mapper.local_table)
+
+
+def give_order(mapper: Mapper[Any]) -> None:
+    """Let a flush sort rows by keys that have no order of their own, as value objects mostly have none."""
+    for column in mapper.primary_key:
+        kind = column.type
+        if kind.sort_key_function is None and isinstance(kind, TypeDecorator):
+            kind.impl_instance.sort_key_function = _in_order
+        elif kind.sort_key_function is None and isinstance(kind, UserDefinedType):
+            kind.sort_key_function = _in_order
+
+
+def _in_order(key: object) -> Any:
+    value = bare_value(key)
+    return value if isinstance(value, UUID | int | str) else repr(value)
+
+
+def row_key(cls: type[Any], identity: object) -> object:
+    """Return what finds a row of the class: its id, or what that holds where the mapper composes it of columns."""
+    mapper = inspect(cls, raiseerr=False)
+    if mapper is None:
+        raise refused_without_mapping(cls)
+    return bare_value(identity) if "id" in mapper.composites else identity
 
 
 def lock_of(cls: type[Any], table: Any) -> Column[Any]:

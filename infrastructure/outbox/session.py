@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoInspectionAvailable
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, attributes, scoped_session
-from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.orm.exc import StaleDataError, UnmappedInstanceError
 
 from outbox_kernel.infrastructure.outbox.capture import version_change
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
 from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus, carriers_among
+from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
@@ -21,6 +22,7 @@ from outbox_kernel.infrastructure.outbox.transaction import (
 )
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UncommittedEvents
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -100,12 +102,25 @@ class CapturedSession(Session):
             raise_lost_race(error)
             raise
 
-    def _get_impl(self, *args: Any, **options: Any) -> Any:
+    def _get_impl(self, entity: Any, *args: Any, **options: Any) -> Any:
         # Of `get` and `get_one`: one that locks the row compares it with the object at hand.
         try:
-            return super()._get_impl(*args, **options)
+            return super()._get_impl(entity, *args, **options)
         except StaleDataError as error:
             raise_conflict(error)
+            raise
+        except NoInspectionAvailable as error:
+            if is_subclass(entity, AggregateRoot):
+                raise refused_without_mapping(entity) from error
+            raise
+
+    def add(self, instance: object, *args: Any, **options: Any) -> None:
+        """Add, and say of an aggregate that is mapped to nothing what it lacks."""
+        try:
+            super().add(instance, *args, **options)
+        except UnmappedInstanceError as error:
+            if isinstance(instance, AggregateRoot):
+                raise refused_without_mapping(type(instance)) from error
             raise
 
     def merge(self, instance: Any, **options: Any) -> Any:

@@ -8,10 +8,14 @@ from uuid import UUID, uuid4
 
 import attrs
 import pytest
-from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, Text, Uuid, select
+from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table, Text, TypeDecorator, Uuid, select
+from sqlalchemy.exc import NoInspectionAvailable
 from sqlalchemy.ext.asyncio import async_sessionmaker
-from sqlalchemy.orm import registry
+from sqlalchemy.orm import composite, registry
+from sqlalchemy.orm.exc import UnmappedInstanceError
+from sqlalchemy.types import UserDefinedType
 
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import (
     MappingRefused,
     aggregate_columns,
@@ -245,3 +249,201 @@ async def test_a_session_with_several_databases_writes_each_event_beside_its_sta
         with pytest.raises(KernelError, match=r"aggregates of several databases.*one session per database"):
             await session.commit()
     assert (await rough.outbox(), await second_bank.outbox()) == (["- here"], ["1 there"])
+
+
+# --- ids that are value objects --------------------------------------------------------------------------
+
+
+@attrs.frozen
+class BoxId:
+    """A value object without an order."""
+
+    value: UUID
+
+
+class BoxIdType(TypeDecorator[BoxId]):
+    """As an application writes it."""
+
+    impl = Uuid
+    cache_ok = True
+
+    def process_bind_param(self, value: BoxId | None, dialect: object) -> UUID | None:
+        return None if value is None else value.value
+
+    def process_result_value(self, value: UUID | None, dialect: object) -> BoxId | None:
+        return None if value is None else BoxId(value)
+
+
+class Shouted(UserDefinedType[Any]):
+    """A type without a column type of SQLAlchemy's behind it."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        return "text"
+
+    def bind_processor(self, dialect: object) -> Any:
+        return lambda value: value.text
+
+    def result_processor(self, dialect: object, coltype: object) -> Any:
+        return Shout
+
+
+@attrs.frozen
+class Shout:
+    text: str
+
+
+@attrs.frozen
+class FlatNumber:
+    """A value object that a mapper composes."""
+
+    value: int
+
+    def __composite_values__(self) -> tuple[int]:
+        return (self.value,)
+
+
+@aggregate("rough.box")
+class Box(AggregateRoot):
+    id: BoxId
+    label: str = ""
+
+
+@aggregate("rough.shout")
+class Shouting(AggregateRoot):
+    id: Shout
+
+
+@aggregate("rough.flat")
+class Flat(AggregateRoot):
+    id: FlatNumber
+    rooms: int = 1
+
+
+@aggregate("rough.counted")
+class Counted(AggregateRoot):
+    id: int | None = None
+    label: str = ""
+
+
+@aggregate("rough.nowhere")
+class Nowhere(AggregateRoot):
+    id: UUID
+
+
+boxes = Table(
+    "rough_boxes",
+    rough_metadata,
+    Column("id", BoxIdType, primary_key=True),
+    Column("label", Text),
+    *aggregate_columns(),
+)
+shouts = Table("rough_shouts", rough_metadata, Column("id", Shouted, primary_key=True), *aggregate_columns())
+flats = Table(
+    "rough_flats",
+    rough_metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("rooms", Integer),
+    *aggregate_columns(),
+)
+counted = Table(
+    "rough_counted",
+    rough_metadata,
+    Column("id", Integer, primary_key=True),
+    Column("label", Text),
+    *aggregate_columns(),
+)
+map_aggregate(rough_registry, Box, boxes)
+map_aggregate(rough_registry, Shouting, shouts)
+map_aggregate(rough_registry, Flat, flats, properties={"id": composite(FlatNumber, flats.c.number)})
+map_aggregate(rough_registry, Counted, counted)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Box(BoxId(uuid4())), lambda: Shouting(Shout(str(uuid4()))), lambda: Flat(FlatNumber(7))]
+)
+async def test_an_id_that_is_a_value_object_records_before_and_after_each_flush(
+    rough: Bank, make: Any
+) -> None:
+    """K2: a composite too, which its mapper makes anew after each."""
+    async with rough.session() as session:
+        session.add(made := make())
+        made.record(Noted("first"))
+        await session.flush()
+        made.record(Noted("second"))
+        await session.commit()
+    async with rough.session() as session:
+        found = (await session.scalars(select(type(made)))).one()
+        found.record(Noted("third"))
+        await session.flush()
+        found.record(Noted("fourth"))
+        await session.commit()
+        assert found.id == made.id
+    assert await rough.outbox() == ["1 first", "2 second", "3 third", "4 fourth"]
+
+
+@pytest.mark.parametrize("make", [lambda: Box(BoxId(uuid4())), lambda: Shouting(Shout(str(uuid4())))])
+async def test_aggregates_whose_ids_have_no_order_are_changed_in_one_commit(rough: Bank, make: Any) -> None:
+    """K2: a flush sorts its rows by them."""
+    async with rough.session() as session:
+        made = [make() for _ in range(3)]
+        session.add_all(made)
+        await session.commit()
+        for each in made:
+            each.record(Noted("changed"))
+        await session.commit()
+        for each in made:
+            await session.delete(each)
+        await session.commit()
+    assert await rough.outbox() == ["1 changed"] * 3
+
+
+async def test_the_unit_of_work_finds_a_composite_id(rough: Bank) -> None:
+    """K2: by the value object, as any id."""
+    async with SqlAlchemyUnitOfWork(rough.sessions) as uow:
+        uow.repository(Flat).add(flat := Flat(FlatNumber(7)))
+        await uow.commit()
+        assert await uow.repository(Flat).get(FlatNumber(7)) is flat
+        assert await uow.repository(Flat).get(FlatNumber(8)) is None
+
+
+async def test_an_attrs_aggregate_may_leave_its_key_to_the_server(rough: Bank) -> None:
+    """K2: `int | None` says so, and the events wait for the row."""
+    async with rough.session() as session:
+        session.add(made := Counted(label="x"))
+        made.record(Noted("first"))
+        made.record(Noted("second"))
+        await session.commit()
+        assert made.id == 1
+        assert {event.aggregate_key for event in made.recorded_events} == set()
+        made.record(third := Noted("third"))
+        assert third.aggregate_key == "1"
+        await session.commit()
+    assert await rough.outbox() == ["1 first", "2 second", "3 third"]
+
+
+async def test_an_aggregate_that_is_mapped_to_nothing_is_refused_in_a_sentence(rough: Bank) -> None:
+    """C6: wherever a session or a repository meets it."""
+    made = Nowhere(uuid4())
+    made.record(Noted("lost"))
+    refusal = r"Nowhere is mapped to no table, so no session can load or store it; call map_aggregate"
+    async with rough.session() as session:
+        with pytest.raises(MappingRefused, match=refusal):
+            session.add(made)
+        with pytest.raises(MappingRefused, match=refusal):
+            session.add_all([made])
+        with pytest.raises(MappingRefused, match=refusal):
+            await session.get(Nowhere, made.id)
+        with pytest.raises(UnmappedInstanceError):
+            session.add(object())
+        with pytest.raises(NoInspectionAvailable):
+            await session.get(object, 1)
+    async with SqlAlchemyUnitOfWork(rough.sessions) as uow:
+        nowhere = uow.repository(Nowhere)
+        with pytest.raises(MappingRefused, match=refusal):
+            nowhere.add(made)
+        with pytest.raises(MappingRefused, match=refusal):
+            await nowhere.get(made.id)
+        with pytest.raises(MappingRefused, match=refusal):
+            await nowhere.remove(made)

@@ -9,7 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 from lagom import Container
 
-from contexts.families.domain import AlreadyMember, InvitationNotOpen, TokenUnknown
+from contexts.families.domain import AlreadyMember, Family, InvitationNotOpen, TokenUnknown
+from contexts.families.events import Email, FamilyId, FamilyName, Role, RoleName, UserId
+from contexts.families.persistence import SqlFamiliesUnitOfWork
 from contexts.families.use_cases import (
     AcceptFamilyMemberInvitation,
     AcceptFamilyMemberInvitationHandler,
@@ -50,6 +52,26 @@ async def newest_token(rows: Any, invitation_id: UUID) -> str:
 
 async def accept(container: Container, token: str, user_id: UUID) -> None:
     await container[AcceptFamilyMemberInvitationHandler].handle(AcceptFamilyMemberInvitation(token, user_id))
+
+
+async def test_families_and_their_members_are_changed_in_one_commit(
+    container: Container, rows: Any, home: Home
+) -> None:
+    """K2: their keys are value objects, which have no order of their own, and a flush sorts rows by them."""
+    async with container[SqlFamiliesUnitOfWork] as uow:
+        other = Family.create(FamilyName("The Byrons"), UserId(uuid4()), Email("anne@example.org"))
+        uow.families.add(other)
+        family = await uow.families.get(FamilyId(home.family_id))
+        assert family is not None
+        family.admit(UserId(uuid4()), Email(BO), Role(RoleName.MEMBER))
+        await uow.commit()
+        for each in (family, other):
+            each.name = FamilyName("The Kings")
+            for member in each.members:
+                member.role = Role(RoleName.ADMIN)
+        await uow.commit()
+    roles = [role for _, _, role in await rows(MEMBERS, id=home.family_id)]
+    assert roles == ["admin", "admin"]
 
 
 async def test_a_family_commits_with_its_owner_and_their_events(rows: Any, home: Home) -> None:
