@@ -36,6 +36,8 @@ class Place:
     runner: asyncio.Runner
     bank: Bank
     witness: Any
+    awaits: bool = True
+    """Whether its sessions are asynchronous."""
 
     def run(self, work: Awaitable[T]) -> T:
         async def done() -> T:
