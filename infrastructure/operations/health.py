@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -12,8 +13,10 @@ from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.connections import connect
 from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
 from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
+from outbox_kernel.infrastructure.operations.health_of_alembic import examine_alembic
 from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
 from outbox_kernel.infrastructure.operations.health_of_code import examine_code
 from outbox_kernel.infrastructure.operations.health_of_hearing import examine_hearing
@@ -40,6 +43,7 @@ ANSWER_SECONDS_MAX = LOCK_SECONDS_MAX + 5.0
 async def examine(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
     """Run every check that can be run; without a database those of the code alone."""
     checks = await examine_code(settings, relay_settings)
+    checks += examine_alembic(dict.fromkeys((Path.cwd(), project_folder())))
     engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
     try:
         checks += await _examine_database(engine, settings, relay_settings)

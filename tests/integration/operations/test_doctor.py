@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -370,6 +371,22 @@ async def test_a_handler_named_like_a_publisher_is_a_failure(
     monkeypatch.setattr(catalogue.definitions, "handlers", {taken.name: taken})
     found = (await examined(outbox.url, contexts=("contexts.messaging",)))["topology"]
     assert (found.state, found.remedy) == ("fail", "give one of them another name")
+
+
+async def test_an_alembic_of_the_applications_that_would_drop_the_outbox_is_a_warning(
+    outbox: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D3."""
+    assert "alembic" not in await examined(outbox.url)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "alembic.ini").write_text("[alembic]\nscript_location = db\n")
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "env.py").write_text("context.configure()\n")
+    found = (await examined(outbox.url))["alembic"]
+    assert (found.state, found.detail.partition(",")[0]) == (
+        "warn",
+        "db/env.py does not leave the outbox to itself",
+    )
 
 
 async def test_a_missing_upcaster_is_a_failure(outbox: Any) -> None:
