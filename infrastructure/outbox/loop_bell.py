@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.wake_up")
 
 BURST_SECONDS = 0.005
+# Whoever has committed goes on first: its session is closed by a task of its own, which it waits for.
+COMMIT_TURNS = 4
 # Whoever waits for all tasks to end, as some do when they shut down, waits for this one as well.
 LINGER_SECONDS = 10.0
 ANSWER_SECONDS_MAX = 1.0
@@ -120,6 +122,7 @@ class LoopBell:
             # Once more, since it may have been rung while it hung up.
             while await self._is_rung():
                 while await self._is_rung():
+                    await self._let_commit_end()
                     await self._tell()
                     await asyncio.sleep(BURST_SECONDS)
                 await self._close()
@@ -137,6 +140,10 @@ class LoopBell:
                 return await self._rung.wait()
         except TimeoutError:
             return False
+
+    async def _let_commit_end(self) -> None:
+        for _ in range(COMMIT_TURNS):
+            await asyncio.sleep(0)
 
     async def _tell(self) -> None:
         self._rung.clear()

@@ -8,6 +8,7 @@ import logging
 import sys
 import weakref
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -122,6 +123,23 @@ async def test_a_burst_is_told_together_and_its_last_commit_is_not_missed(
         await ear.next()
         heard_at_rows.append(await count())
     assert len(heard_at_rows) < 100
+
+
+async def test_whoever_commits_goes_on_before_the_relays_are_told(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: the first of a burst is told at once, and its commit does not pay for that."""
+    order = list[str]()
+
+    async def connects(engine: Engine) -> Any:
+        order.append("tells")
+        return await connect(engine)
+
+    monkeypatch.setattr(loop_bell, "connect", connects)
+    await commit_one(session_factory(engine))
+    order.append("went on")
+    assert await ear.next() == ""
+    assert order == ["went on", "tells"]
 
 
 async def test_what_rings_while_the_bell_hangs_up_is_told(
