@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _CHAIN_LENGTH_MAX = 10
 _OUTBOX_NAME = re.compile(r'"((?P<schema>\w+)\.)?outbox(_\w+)?"')
 
+_OF_CONNECTING = re.compile(
+    "connection (failed|is (bad|closed)|timeout)|resolve host|server closed the connection"
+)
+
 
 def explain(error: BaseException, url: str | URL) -> InfrastructureError | None:
     """Give the error that says it in a sentence, or nothing when the failure is none that has one."""
@@ -98,14 +102,30 @@ def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
         return tell(_first_line(error), url) if tell else None
     if isinstance(error, ClientConfigurationError):
         return _bad_url(_first_line(error), url)
-    if isinstance(error, InterfaceError) and "connection is closed" in str(error):
+    if _is_loss(error):
         return _unreachable("the connection was lost", url)
-    if isinstance(error, InternalClientError) and "cannot switch to state" in str(error):
-        # asyncpg's way to say that it was reading the server's farewell when we asked for something.
-        return _unreachable("the connection was lost", url)
+    if type(error).__module__.startswith("psycopg") and _OF_CONNECTING.search(str(error)):
+        return _by_libpq(_first_line(error).rpartition("failed: ")[2], url)
     if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
         return _unreachable(_network_reason(error), url)
     return None
+
+
+def _is_loss(error: BaseException) -> bool:
+    if isinstance(error, InterfaceError):
+        return "connection is closed" in str(error)
+    # asyncpg's way to say that it was reading the server's farewell when we asked for something.
+    return isinstance(error, InternalClientError) and "cannot switch to state" in str(error)
+
+
+def _by_libpq(reason: str, url: URL) -> InfrastructureError:
+    # Of what happens before the login libpq tells no SQLSTATE, only the server's own words.
+    told = reason.removeprefix("FATAL:").strip()
+    if re.search('database ".*" does not exist', told):
+        return _missing(told, url)
+    if told != reason and re.search('authentication failed|pg_hba|role ".*" does not exist', told):
+        return _login_refused(told, url)
+    return _unreachable(told[:1].lower() + told[1:], url)
 
 
 def _network_reason(error: OSError) -> str:

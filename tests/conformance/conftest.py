@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.outbox import outbox_metadata
@@ -31,12 +31,25 @@ async def _create_tables(url: str) -> None:
     await engine.dispose()
 
 
-@pytest.fixture(params=["memory", "memory, mapped class", "postgres"])
+@pytest.fixture(params=["memory", "memory, mapped class", "postgres", "postgres by psycopg"])
 def adapter(request: pytest.FixtureRequest) -> adapters.Adapter:
+    # Asked for only here, so that the first two need no server.
     if request.param == "postgres":
-        # Asked for only here, so that the other two need no server.
         return adapters.postgres(request.getfixturevalue("wallets_engine"))
+    if request.param == "postgres by psycopg":
+        return adapters.postgres(request.getfixturevalue("psycopg_engine"))
     return adapters.memory(PlainWallet if request.param == "memory" else MappedWallet)
+
+
+@pytest_asyncio.fixture
+async def psycopg_engine(wallets_engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
+    """C9: the other driver, on the same tables."""
+    engine = create_async_engine(
+        wallets_engine.url.set(drivername="postgresql+psycopg"),
+        connect_args={"options": "-c synchronous_commit=off"},
+    )
+    yield engine
+    await engine.dispose()
 
 
 @pytest_asyncio.fixture
