@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, TypeVar
 from uuid import UUID
@@ -54,6 +55,7 @@ class Put:
     event_type: str
     due: set[str]
     """The logical handlers that are owed it for certain."""
+    not_before: datetime | None = None
 
 
 @attrs.define
@@ -167,6 +169,8 @@ class Chronicle:
         """No run begins after one of a later event, unless it had succeeded before, or was let go."""
         run = self.log.started[number]
         assert run.position in self.put, f"{run.position} was delivered before it was committed"
+        moment = self.put[run.position].not_before
+        assert moment is None or run.at >= moment, f"{run.position} is handled before its moment"
         aggregate, lease = self.put[run.position].aggregate, (run.ship.lease.relay, run.ship.lease.epoch)
         if run.handler not in ORDERED or aggregate is None or lease not in before.live:
             return  # no order, or a relay that does not know yet that it is nobody

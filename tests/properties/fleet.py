@@ -83,6 +83,7 @@ class Run:
     plan: str
     again: bool
     """Whether it had succeeded before."""
+    at: datetime
 
 
 @attrs.define
@@ -136,7 +137,9 @@ class Ship(OutboxRelay):
             raise Reject("nothing happens on a wreck")
         # By what it is, not by whose turn it is: who comes first among several is the database's affair.
         plan = self.plans[(position * len(HANDLED) + [*HANDLED].index(logical)) % len(self.plans)]
-        run = Run(self, logical, position, plan, (position, logical) in self.log.succeeded)
+        again, now = (position, logical) in self.log.succeeded, self._store.now
+        assert now is not None
+        run = Run(self, logical, position, plan, again, now)
         self.log.started.append(run)
         try:
             for act in run.plan.split():

@@ -26,6 +26,7 @@ EXAMPLES = 100
 # How often each is chosen; see test_capture_machine.py for why not a rule for each.
 ACTIONS = {
     Voyage.commit: 8,
+    Voyage.commit_for_later: 2,
     Voyage.begin_late: 1,
     Voyage.end_late: 2,
     Voyage.set_out: 4,

@@ -38,8 +38,8 @@ RENEWAL_SECONDS = LEASE_SECONDS * 2 / 3
 
 PUT = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                           payload, occurred_at)
-VALUES ($1, $2, 1, $3, $4, $5, $6::text::jsonb, clock_timestamp()) RETURNING position
+                           payload, occurred_at, not_before)
+VALUES ($1, $2, 1, $3, $4, $5, $6::text::jsonb, clock_timestamp(), $7) RETURNING position
 """
 EMPTY = """
 TRUNCATE outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays, bank_journal
@@ -78,6 +78,16 @@ class Voyage(Chronicle):
                 self.run(self._put(self.place.witness, aggregate, which + number)), aggregate, which + number
             )
 
+    def commit_for_later(self, which: int, flag: bool) -> None:
+        """An event of an aggregate, or of none, that is handled from a moment on, which may have passed."""
+        aggregate = AGGREGATES[which % len(AGGREGATES)]
+        if aggregate is not None and aggregate == self.late:
+            return
+        moment = later(self.now, (-5.0, 2.0, 40.0)[which % 3])
+        position = self.run(self._put(self.place.witness, aggregate, which, moment))
+        # Its aggregate's order is nothing to it.
+        self._keep(position, None, which, moment)
+
     def begin_late(self, which: int, flag: bool) -> None:
         """A transaction takes a position and stays open."""
         if self.late is None:
@@ -101,21 +111,27 @@ class Voyage(Chronicle):
             self._keep(self.late_position, self.late, KINDS.index(event_type))
         self.late = self.late_position = None
 
-    async def _put(self, connection: Any, aggregate: UUID | None, which: int) -> int:
+    async def _put(
+        self, connection: Any, aggregate: UUID | None, which: int, not_before: datetime | None = None
+    ) -> int:
         number = None
         if aggregate is not None and aggregate != UNNUMBERED:
             number = self.versions[aggregate] = self.versions.get(aggregate, 0) + 1
         kind = KINDS[which % len(KINDS)]
         payload = {"what": "x", **({"amount": 1} if kind == "bank.paid" else {})}
         position: int = await connection.fetchval(
-            PUT, uuid4(), kind, "bank.wallet" if aggregate else None, aggregate, number, json.dumps(payload)
+            PUT,
+            *(uuid4(), kind, "bank.wallet" if aggregate else None, aggregate, number, json.dumps(payload)),
+            not_before,
         )
         return position
 
-    def _keep(self, position: int, aggregate: UUID | None, which: int) -> None:
+    def _keep(
+        self, position: int, aggregate: UUID | None, which: int, not_before: datetime | None = None
+    ) -> None:
         kind = KINDS[which % len(KINDS)]
         due = {name for name in self.carried if TYPES[kind] in HANDLED[name]}
-        self.put[position] = Put(aggregate, kind, due)
+        self.put[position] = Put(aggregate, kind, due, not_before)
 
     # --- the relays -------------------------------------------------------------------------------------
 
