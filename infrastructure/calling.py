@@ -14,6 +14,7 @@ from lagom import Container
 
 from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.calling import asked_for, awaitable
+from outbox_kernel.kernel.errors import DefinitionError
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.scopes import AnyContainer
@@ -67,6 +68,20 @@ async def made_once(registration: HandlerRegistration, container: AnyContainer) 
     async with scopes_of(container)() as make:
         if isinstance(handler, type):
             return await make(handler)
-        for kind in asked_for(handler).values():
-            await make(kind)
+        for name, kind in asked_for(handler).items():
+            _check_usable(handler, name, await make(kind))
     return None
+
+
+def _check_usable(function: Callable[..., Any], name: str, made: object) -> None:
+    """Refuse what only `async` code can use: elsewhere its calls do nothing, and nobody would notice."""
+    cls = type(made)
+    if (
+        not inspect.iscoroutinefunction(function)
+        and hasattr(cls, "__aenter__")
+        and not hasattr(cls, "__enter__")
+    ):
+        raise DefinitionError(
+            f"{function.__qualname__} is not `async`, and its {name!r} is of no use there, being of {cls.__name__}; "
+            "declare it `async def`, or let it ask for what blocks"
+        )

@@ -17,6 +17,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.kernel import discover_handlers
+from outbox_kernel.kernel.catalogue import event_types
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
@@ -62,10 +63,9 @@ def _scenes_in(package: str) -> tuple[Scene, ...]:
 
 def _players(acting: Collection[str], packages: tuple[str, ...]) -> list[str]:
     """Name the contexts that act, and those that react to their events: the rows of others stay as they are."""
+    told = [each.cls for each in event_types() if _context_of(each.cls, packages) in acting]
     reacting = {
-        _context_of(each.handler, packages)
-        for each in registered_handlers()
-        if any(_context_of(event_class, packages) in acting for event_class in each.events)
+        _context_of(each.handler, packages) for each in registered_handlers() if any(map(each.is_for, told))
     }
     return [package for package in packages if package in acting or package in reacting]
 

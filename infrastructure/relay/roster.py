@@ -11,6 +11,7 @@ from lagom.exceptions import UnresolvableType
 from outbox_kernel.infrastructure.calling import Call, caller, made_once
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
 from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
@@ -164,6 +165,8 @@ async def check_buildable(registrations: Iterable[HandlerRegistration], containe
         handler, is_class = registration.handler, isinstance(registration.handler, type)
         try:
             made = await made_once(registration, container)
+        except DefinitionError as error:
+            raise HandlerNotBuilt(f"handler {registration.name!r} cannot be called: {error}") from error
         except Exception as error:
             asking = "its constructor asks" if is_class else "it asks"
             own = handler.__name__ if is_class else "what it asks for"

@@ -9,7 +9,7 @@ from tests.commands import outbox
 LEAVING = """
 import asyncio, threading
 from outbox_kernel.infrastructure.cli import command_line, serving
-from outbox_kernel.kernel import KernelError
+from outbox_kernel.kernel import KernelError, calling
 
 never = asyncio.Event()
 
@@ -41,6 +41,11 @@ async def work():
         await asyncio.sleep(0)
     if "thread" in {kinds!r}:
         asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    if "function" in {kinds!r}:
+        def hang(event):
+            threading.Event().wait()
+        asyncio.create_task(calling.awaitable(hang)(None))
+        await asyncio.sleep(0)
     if "tidy" in {kinds!r}:
         asyncio.create_task(never.wait())
         await asyncio.get_running_loop().run_in_executor(None, int)
@@ -63,7 +68,12 @@ BEHIND = "ended without waiting for what handlers have left behind: "
 
 @pytest.mark.parametrize(
     ("kinds", "names"),
-    [("task", "stubborn"), ("thread", "outbox-thread_0"), ("task, thread", "stubborn, outbox-thread_0")],
+    [
+        ("task", "stubborn"),
+        ("thread", "outbox-thread_0"),
+        ("task, thread", "stubborn, outbox-thread_0"),
+        ("function", "outbox-handler work.<locals>.hang"),
+    ],
 )
 def test_what_does_not_end_is_named_and_not_waited_for(kinds: str, names: str) -> None:
     done = outbox("-c", LEAVING.format(kinds=kinds))

@@ -207,12 +207,28 @@ async def test_a_function_that_the_container_cannot_serve_stops_the_start(stage:
         await stage.drain(of(note))
 
 
+@pytest.mark.parametrize("kind", [AsyncSession, SqlAlchemyUnitOfWork], ids=lambda kind: kind.__name__)
+async def test_a_function_in_a_thread_that_asks_for_what_is_async_stops_the_start(
+    stage: Stage, kind: Any
+) -> None:
+    """R14: it would await nothing, and have no effect."""
+    stage.container[SqlAlchemyUnitOfWork] = lambda: stage.uow()  # noqa: PLW0108 - as above
+
+    def note(event: Noted, wanted) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - told below
+
+    note.__annotations__["wanted"] = kind
+    sentence = rf"handler 'f' cannot be called: .*note is not `async`, and its 'wanted' is of no use .*{kind.__name__};"
+    with pytest.raises(HandlerNotBuilt, match=sentence):
+        await stage.drain(of(note))
+
+
 async def test_a_function_whose_types_are_unknown_at_run_time_stops_the_start(stage: Stage) -> None:
     """R14: such as of one that is imported for type checking alone."""
 
     async def note(event: Noted, mailer: Mailer) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - the point
 
     with pytest.raises(
-        HandlerNotBuilt, match=r"the type of 'mailer' of .*note is not known while the program runs"
+        HandlerNotBuilt,
+        match=r"handler 'f' cannot be called: the type of 'mailer' of .*note is not known while the program runs",
     ):
         await stage.drain(of(note))
