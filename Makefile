@@ -18,8 +18,7 @@ demo: $(READY) ## see it work, on an embedded PostgreSQL
 
 # `coverage run` rather than a pytest plugin: pytest loads our own plugin, and so the kernel, before any other could measure.
 test: $(READY) ## the whole suite with branch coverage, held against coverage-floor.toml
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest $(PYTEST_ARGS)
+	@sh tools/run_tests.sh $(PYTEST_ARGS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json --quiet
 	@$(BIN)/python tools/coverage_floor.py

@@ -68,7 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what needs a RabbitMQ where there is none, and say so in one line."""
     missing = brokers.missing()
     left = [(item, reason) for item in items if (reason := _lacks(item, missing)) is not None]
-    NOTE.unlink(missing_ok=True)
     if left:
         NOTE.parent.mkdir(exist_ok=True)
         NOTE.write_text(left[0][1])
