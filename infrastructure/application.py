@@ -122,9 +122,11 @@ class Outbox:
         """Make a unit of work on such sessions."""
         return SqlAlchemyUnitOfWork(self.sessions)
 
-    def attach(self, target: Target) -> Target:
-        """Let the application's own sessions capture: a maker of them, or a class; return it."""
-        return install_capture(target, schema=self.settings.outbox_schema, channel=self.settings.channel)
+    def attach(self, target: Target, *others: Target) -> Target:
+        """Let the application's own sessions capture: makers of them, or classes; return the first."""
+        for each in (target, *others):
+            install_capture(each, schema=self.settings.outbox_schema, channel=self.settings.channel)
+        return target
 
     async def dispatch(self, session: AsyncSession | Session, events: Iterable[DomainEvent]) -> None:
         """Add events to what a session commits, one without capture too; it neither flushes nor commits."""

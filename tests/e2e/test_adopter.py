@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,56 +13,22 @@ import asyncpg
 import pytest
 
 from tests import servers
-from tests.commands import ROOT, environment_with
+from tests.commands import ROOT
 from tests.page_runner import PageRunner
 from tests.pages import section_of
+from tests.wheels import environment, programs_with, ran, succeeded
 
 pytestmark = pytest.mark.wheel
 
 APPLICATION = Path(__file__).parent / "adopter_app"
-SECONDS_MAX = 300
-
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def environment(**settings: str) -> dict[str, str]:
-    """This process's, without any road back to the checkout."""
-    clean = environment_with(PIP_DISABLE_PIP_VERSION_CHECK="1", **settings)
-    return {name: value for name, value in clean.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-
-
-def ran(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX, **options
-    )
-
-
-def succeeded(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 0, f"{done.args}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that tox has built and checked, else one built now."""
-    built = os.environ.get("OUTBOX_TEST_WHEEL_DIR")
-    if built is None:
-        built = str(tmp_path_factory.mktemp("dist"))
-        build = (sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", built, ROOT)
-        succeeded(ran(*build, cwd=built, env=environment()))
-    (found,) = Path(built).glob("*.whl")
-    return found
 
 
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of a fresh environment with the wheel and, as any application has, pytest."""
-    fresh = tmp_path_factory.mktemp("fresh") / "venv"
-    succeeded(ran(sys.executable, "-m", "venv", fresh))
-    # By pip, which knows where this machine gets its packages.
-    install = (fresh / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, "pytest", "pytest-asyncio")
-    succeeded(ran(*install, env=environment()))
-    return fresh / "bin"
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    return programs_with(wheel, "pytest", "pytest-asyncio", folder=folder)
 
 
 @pytest.fixture
@@ -138,14 +102,14 @@ def test_the_demo_says_what_is_missing(run: Run) -> None:
     assert done.stderr.startswith("error: no context with a `demo` module is found")
 
 
-@pytest.mark.parametrize("package", ["kernel", "infrastructure", "contexts"])
-def test_folders_of_its_own_with_our_folders_names_change_nothing(
-    run: Run, tmp_path: Path, package: str
-) -> None:
-    (tmp_path / "shop" / package).mkdir(exist_ok=True)
-    (tmp_path / "shop" / package / "__init__.py").write_text("THEIRS = True\n")
+def test_folders_of_its_own_with_our_folders_names_change_nothing(run: Run, tmp_path: Path) -> None:
+    names = ("kernel", "infrastructure", "migrations")
+    for name in names:
+        (tmp_path / "shop" / name).mkdir(exist_ok=True)
+        (tmp_path / "shop" / name / "__init__.py").write_text("THEIRS = True\n")
+    theirs = " and ".join(f"{name}.THEIRS" for name in names)
     (tmp_path / "shop" / "test_it.py").write_text(
-        f"import {package}\n\n\ndef test_ours(in_memory_uow):\n    assert {package}.THEIRS\n"
+        f"import {', '.join(names)}\n\n\ndef test_ours(in_memory_uow):\n    assert {theirs}\n"
     )
     assert "9 migrations applied" in succeeded(run("outbox", "migrate"))
     assert "1 passed" in succeeded(run("python", "-m", "pytest", "-q", "test_it.py"))
