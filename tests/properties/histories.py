@@ -137,7 +137,7 @@ class History(Worlds):
             thing.doomed = True
 
     def drop(self, who: str, which: int, flag: bool) -> None:
-        """Let go of the last reference outside the session."""
+        """Let go of the last reference outside the session, and by the flag load it again."""
         side = self.sides[who]
         if thing := chosen(which, [each for each in side.writer.things if each.held]):
             alive = weakref.ref(self.real.pop(thing))
@@ -145,6 +145,8 @@ class History(Worlds):
             gc.collect()
             assert (alive() is not None) == thing.kept
             side.writer.drop(thing)
+            if flag:
+                self.load(who, self.seen.index(thing.id), flag=False)
 
     # --- the bus and Core -------------------------------------------------------------------------
 
@@ -208,8 +210,10 @@ class History(Worlds):
             self._roll_back_to(side, which % len(side.savepoints))
 
     def roll_back(self, who: str, which: int, flag: bool) -> None:
-        if self.sides[who].session.in_transaction():
-            self._roll_back(self.sides[who])
+        """Undo all; by the flag with savepoints that are open."""
+        side = (self._side_with_savepoints(who) if flag else None) or self.sides[who]
+        if side.session.in_transaction():
+            self._roll_back(side)
 
     def commit(self, who: str, which: int, flag: bool) -> None:
         side = self.sides[who]

@@ -114,7 +114,7 @@ class Worlds:
             for thing in side.writer.things:
                 if thing.held:
                     compare_memory(thing, self.real[thing])
-        for thing in self.detached:
+        for thing in (*self.unborn, *self.detached):
             compare_memory(thing, self.real[thing])
 
     async def _compare_database(self) -> None:
