@@ -72,11 +72,11 @@ async def test_what_was_loaded_again_inside_a_savepoint_goes_with_it(bank: Bank,
 
 
 async def test_what_a_unit_of_work_loaded_again_inside_a_savepoint_goes_with_it(bank: Bank) -> None:
-    """C3a: the same through the unit of work, whose objects live on."""
+    """C3a: the same through the unit of work, which holds what has recorded in it, and not what was only changed."""
     wallet_id = await bank.open_wallet()
     async with SqlAlchemyUnitOfWork(bank.sessions) as uow:
         savepoint = await uow.session.begin_nested()
-        await write_and_drop(uow.session, wallet_id)
+        await write_and_drop(uow.session, wallet_id, told=False)
         wallet = await uow.repository(Wallet).get(wallet_id)
         assert wallet is not None
         await savepoint.rollback()
