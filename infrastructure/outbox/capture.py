@@ -19,21 +19,27 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
-from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error
+from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error, id_taken
 from outbox_kernel.infrastructure.outbox.drivers import check_connection
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
-from outbox_kernel.infrastructure.outbox.statements import insert_event, insert_events
+from outbox_kernel.infrastructure.outbox.statements import (
+    find_lived,
+    insert_event,
+    insert_events,
+)
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
 from outbox_kernel.kernel.context import current_headers
 from outbox_kernel.kernel.envelope import seal
 from outbox_kernel.kernel.errors import KernelError, VersionMoved
 from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.identity import stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -79,6 +85,7 @@ class Capture:
         """Write what waited for a row to make its key, and what other listeners recorded after ours."""
         state = state_of(session)
         events, late = [*state.unkeyed, *state.late], list[InstanceState[Any]]()
+        silent = list[AggregateRoot]()
         for aggregate, row_version, version, is_new in _moves(session):
             if is_new and aggregate._key_rule.may_come_later:
                 aggregate._key_events()
@@ -88,8 +95,12 @@ class Capture:
                 events += state.told_by(aggregate, written, version)
                 late.append(instance_state(aggregate))
             state.note(aggregate, version, born=is_new)
+            if is_new and not version:
+                silent.append(aggregate)
         if events:
             self._write(session, events, state.in_flush if state.unkeyed else late)
+        if silent:
+            self._check_first_lives(session, silent)
         state.late.clear()
         state.unkeyed = []
         state.settled = True
@@ -131,6 +142,29 @@ class Capture:
             raise
         state_of(session).wrote_by = connection.engine
         note_written_events(session)
+
+    def _check_first_lives(self, session: Session, silent: Sequence[AggregateRoot]) -> None:
+        """Refuse an id that has events, as the first event would be: it could never be stored (C4).
+
+        After the rows are written, since whoever deletes the one that lived before has been waited for by then.
+        """
+        names = catalogue.definitions.aggregate_by_class
+        streams = [
+            (names[type(each)], found[0])
+            for each in silent
+            if type(each) in names and (found := stream_key(getattr(each, "id", None), each._key_rule.kinds))
+        ]
+        if not streams:
+            return
+        connection = _connection(session, [instance_state(each) for each in silent])
+        query = find_lived(self._schema_on(connection))
+        try:
+            lived = execute(connection, query, tuple(map(list, zip(*streams, strict=True))))
+        except DBAPIError as error:
+            _explain(error, connection)
+            raise
+        if lived is not None:
+            raise id_taken(*streams[lived - 1])
 
     def _schema_on(self, connection: Connection) -> str | None:
         """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""

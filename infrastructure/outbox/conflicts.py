@@ -97,6 +97,16 @@ def _violated_key(error: BaseException) -> tuple[str, str]:
     return str(_told(error, "table_name")), str(constraint_name(error))
 
 
+def id_taken(aggregate_type: str, aggregate_id: UUID) -> AggregateIdTaken:
+    """Return the error for a new aggregate whose id has events."""
+    return AggregateIdTaken(
+        f"{aggregate_type} {aggregate_id} has events already: another writer created it first, or it lived "
+        "before and was deleted; a new aggregate needs an id of its own",
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+    )
+
+
 def _lost_race(error: BaseException) -> ConcurrencyError:
     return ConcurrencyError(f"{_LOST_RACES[sqlstate(error) or '']}; nothing was stored, load again and retry")
 
@@ -117,12 +127,7 @@ def _stream_conflict(error: BaseException) -> ConcurrencyError:
         return ConcurrencyError("another transaction wrote this aggregate first; load it again and retry")
     aggregate_type, aggregate_id, version = found["type"], UUID(found["id"]), int(found["version"])
     if version == 1:
-        return AggregateIdTaken(
-            f"{aggregate_type} {aggregate_id} has events already: another writer created it first, or it lived "
-            "before and was deleted; a new aggregate needs an id of its own",
-            aggregate_type=aggregate_type,
-            aggregate_id=aggregate_id,
-        )
+        return id_taken(aggregate_type, aggregate_id)
     return ConcurrencyError(
         f"another transaction wrote version {version} of {aggregate_type} {aggregate_id} first; "
         "load it again and retry",

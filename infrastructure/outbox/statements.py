@@ -46,6 +46,21 @@ def insert_events(schema: str | None) -> str:
     return _INSERT_EVENTS.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
 
 
+# By the index of the streams' key. What was emitted into a stream has no number, and takes no id.
+_FIND_LIVED = """
+SELECT number FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS born (type, id, number)
+WHERE EXISTS (SELECT FROM {events}
+              WHERE aggregate_type = born.type AND aggregate_id = born.id AND aggregate_version > 0)
+LIMIT 1
+"""
+
+
+@cache
+def find_lived(schema: str | None) -> str:
+    """Return the query for which of these, from 1, an aggregate has recorded events under already."""
+    return _FIND_LIVED.format(events=qualified("outbox_events", schema))
+
+
 @cache
 def as_psycopg_writes(statement: str) -> str:
     """Return a statement of ours, which are written for asyncpg, with each parameter $n as psycopg's %(pn)s."""

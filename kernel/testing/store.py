@@ -147,6 +147,7 @@ class InMemoryStore:
         envelopes = [seal(event) for event in events]
         self._check_ids(envelopes)
         self._check_streams(envelopes)
+        self._check_first_lives(changes)
         rows = self._rows_after(changes)
         for change in changes:
             if not change.removed:
@@ -175,6 +176,13 @@ class InMemoryStore:
             if place in self._places or place in taken:
                 raise conflict(*place)
             taken.add(place)
+
+    def _check_first_lives(self, changes: Sequence[Change]) -> None:
+        """Refuse a new aggregate without events whose id has some: its first event could never be stored (C4)."""
+        for aggregate in (each.aggregate for each in changes if each.row is None and not each.events):
+            place = type_name_of(aggregate), uuid_of(aggregate.id), 1
+            if place in self._places:
+                raise conflict(*place)
 
     def _rows_after(self, changes: Sequence[Change]) -> dict[Key, AggregateRoot]:
         rows = dict(self._rows)

@@ -154,13 +154,15 @@ async def test_a_new_aggregate_with_a_taken_id_is_refused(adapter: Adapter) -> N
     assert stored.owner == "first"
 
 
-async def test_an_id_that_lived_before_and_was_removed_is_refused(adapter: Adapter) -> None:
+@pytest.mark.parametrize("told", [True, False])
+async def test_an_id_that_lived_before_and_was_removed_is_refused(adapter: Adapter, told: bool) -> None:
     wallet_id = await adapter.given()
     async with adapter.unit_of_work() as uow:
         repository = uow.repository(adapter.wallet)
         await repository.remove(await loaded(adapter, uow, wallet_id))
         await uow.commit()
-        repository.add(adapter.wallet.open("again", wallet_id))
+        again = adapter.wallet.open("again", wallet_id) if told else adapter.wallet(wallet_id, "again")
+        repository.add(again)
         with pytest.raises(AggregateIdTaken, match="lived before and was deleted"):
             await uow.commit()
     assert await adapter.stored(wallet_id) is None

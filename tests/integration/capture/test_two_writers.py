@@ -12,9 +12,10 @@ from sqlalchemy import delete, select, text
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
 from tests.bank import Bank, loaded
-from tests.domain import Opened, Wallet, entries, wallets
+from tests.domain import Announced, Opened, Wallet, entries, wallets
 
 Change = Callable[[Wallet], object]
 
@@ -201,6 +202,56 @@ async def test_the_id_of_a_deleted_aggregate_is_taken(bank: Bank) -> None:
         with pytest.raises(AggregateIdTaken, match="or it lived before and was deleted"):
             await session.commit()
     assert await bank.outbox() == ["1 ada"]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_the_id_of_a_deleted_aggregate_is_taken_without_an_event_too(bank: Bank, at_once: bool) -> None:
+    """C4: it could be stored, and its first event never."""
+    wallet_id, other_id = await bank.open_wallet(), await bank.open_wallet("bob")
+    async with bank.session() as session:
+        await session.delete(await loaded(session, wallet_id))
+        await session.flush()
+        if not at_once:
+            await session.commit()
+        session.add_all([Wallet(uuid4(), "new"), Wallet(wallet_id, "again")])
+        with pytest.raises(
+            AggregateIdTaken, match=rf"{wallet_id} has events already.*an id of its own"
+        ) as caught:
+            await session.commit()
+        assert caught.value.aggregate_id == wallet_id
+        await session.rollback()
+    assert await bank.row(wallet_id) == ((0, 1) if at_once else None)
+    assert await bank.stream(other_id) == ["1 bob"]
+
+
+async def test_an_id_that_only_emitted_events_name_is_free(bank: Bank) -> None:
+    """C4, K4: they have no number, and are of no aggregate's making."""
+    wallet_id = uuid4()
+    async with bank.session() as session:
+        bus_of(session).emit(Announced("soon"), aggregate_type=Wallet, aggregate_id=wallet_id)
+        await session.commit()
+        session.add(Wallet(wallet_id, "ada"))
+        await session.commit()
+        (await loaded(session, wallet_id)).pay(1)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["- soon", "1 1"]
+
+
+async def test_an_id_that_lived_and_recorded_nothing_is_free(bank: Bank) -> None:
+    """C4: nothing is in the way of its first event."""
+    wallet_id = uuid4()
+    async with bank.session() as session:
+        for _ in range(2):
+            session.add(wallet := Wallet(wallet_id, "ada"))
+            await session.commit()
+            await session.delete(wallet)
+            await session.commit()
+        session.add(wallet := Wallet(wallet_id, "ada"))
+        await session.commit()
+        wallet.pay(1)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 1"]
 
 
 async def test_of_two_first_events_of_a_wallet_that_had_none_one_is_stored(bank: Bank) -> None:
