@@ -1,26 +1,23 @@
 """What an event costs the commit that records it: through the ORM with capture, and by bare asyncpg.
 
-All six write the same table and the same outbox with the same indexes. `orm_plain` is the honest
+All write the same table and the same outbox with the same indexes. `orm_plain` is the honest
 denominator: a session without capture. `orm_plain_captured` shows what capture costs who records nothing.
 """
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from sqlalchemy import Column, MetaData, Table, Text, Uuid
 from sqlalchemy.ext.asyncio import async_sessionmaker
-from sqlalchemy.orm import registry
 
+from benchmarks import many_rows
 from benchmarks.databases import bare_connection, measured_database
 from benchmarks.measuring import interleaved_medians_us
+from benchmarks.parcels import INSERT_EVENT, INSERT_EVENTS, INSERT_PARCEL, Parcel, metadata, row_by_hand
 from outbox_kernel.infrastructure.database import create_engine, session_factory
-from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate, outbox_metadata
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
-from outbox_kernel.kernel.clock import new_id, now
+from outbox_kernel.infrastructure.outbox import outbox_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,42 +29,6 @@ ROUNDS = 2_000
 SHORT_ROUNDS = 20
 EVENTS = (0, 1, 10)
 NAMES = {0: "plain", 1: "one_event", 10: "ten_events"}
-
-
-@event("bench.parcel_registered")
-class ParcelRegistered(DomainEvent):
-    """A payload of the usual size: about 200 bytes."""
-
-    parcel_id: UUID
-    recipient: str
-    note: str
-
-
-@aggregate("bench.parcel")
-class Parcel(AggregateRoot):
-    """An aggregate of the usual size: a key and a text."""
-
-    id: UUID
-    recipient: str
-
-    def register(self, times: int) -> Parcel:
-        """Record so many events."""
-        for _ in range(times):
-            self.record(ParcelRegistered(self.id, self.recipient, NOTE))
-        return self
-
-
-NOTE = "left with the neighbour, who signed for it"
-
-metadata = MetaData()
-parcels = Table(
-    "bench_parcels",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("recipient", Text, nullable=False),
-    *aggregate_columns(),
-)
-map_aggregate(registry(), Parcel, parcels)
 
 
 async def run(*, short: bool = False) -> dict[str, Any]:
@@ -83,6 +44,7 @@ async def run(*, short: bool = False) -> dict[str, Any]:
             uncaptured = async_sessionmaker(engine, expire_on_commit=False)
             scenarios = _scenarios(session_factory(engine), uncaptured, bare)
             medians = await interleaved_medians_us(scenarios, rounds)
+            medians |= await many_rows.medians_us(session_factory(engine), uncaptured, bare, rounds // 10)
             wal = await _wal_bytes_per_event(scenarios, bare, rounds // 10)
             version = await bare.fetchval("SHOW server_version")
         finally:
@@ -113,44 +75,16 @@ async def _by_orm(sessions: async_sessionmaker[AsyncSession], events: int) -> No
         await session.commit()
 
 
-INSERT_PARCEL = "INSERT INTO bench_parcels (id, recipient, version, revision) VALUES ($1, $2, $3, 1)"
-INSERT_EVENT = """
-INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id,
-                           aggregate_version, payload, occurred_at)
-VALUES ($1, 'bench.parcel_registered', 1, 'bench.parcel', $2, $3, $4, $5)
-"""
-
-INSERT_EVENTS = """
-INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id,
-                           aggregate_version, payload, occurred_at)
-SELECT event_id, 'bench.parcel_registered', 1, 'bench.parcel', aggregate_id, version, payload::jsonb, moment
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::timestamptz[])
-  AS event (event_id, aggregate_id, version, payload, moment)
-"""
-
-
 async def _by_hand(connection: asyncpg.Connection, events: int) -> None:
     """Do the same with bare asyncpg, in the fastest way a careful person would write by hand."""
     parcel_id = uuid4()
     async with connection.transaction():
         await connection.execute(INSERT_PARCEL, parcel_id, "Ada Lovelace", events)
-        rows = [_row(parcel_id, number) for number in range(1, events + 1)]
+        rows = [row_by_hand(parcel_id, number) for number in range(1, events + 1)]
         if events == 1:
             await connection.execute(INSERT_EVENT, *rows[0])
         elif events:
             await connection.execute(INSERT_EVENTS, *zip(*rows, strict=True))
-
-
-def _row(parcel_id: UUID, number: int) -> tuple[Any, ...]:
-    event_id, moment = new_id(), now()
-    payload = {
-        "event_id": str(event_id),
-        "occurred_at": moment.isoformat(),
-        "parcel_id": str(parcel_id),
-        "recipient": "Ada Lovelace",
-        "note": NOTE,
-    }
-    return event_id, parcel_id, number, json.dumps(payload), moment
 
 
 def _figures(medians: dict[str, float]) -> dict[str, Any]:
@@ -161,6 +95,8 @@ def _figures(medians: dict[str, float]) -> dict[str, Any]:
         "overhead_ratio": round(orm[1] / orm[0], 3),
         "overhead_vs_raw": round((orm[1] - orm[0]) / (raw[1] - raw[0]), 3),
         "ten_events_vs_raw": round((orm[10] - orm[0]) / (raw[10] - raw[0]), 3),
+        "many_vs_plain": round(medians["orm_many_plain_captured_us"] / medians["orm_many_plain_us"], 3),
+        "many_events_vs_raw": round(medians["orm_many_events_us"] / medians["raw_many_events_us"], 3),
     }
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from benchmarks.api.load import Connections
-from benchmarks.capture import metadata
 from benchmarks.databases import measured_database
+from benchmarks.parcels import metadata
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.http.tokens import sign

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from benchmarks.capture import Parcel
+from benchmarks.parcels import Parcel
 from outbox_kernel.infrastructure.http import JsonBody, Provided
 
 router = APIRouter()
