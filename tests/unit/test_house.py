@@ -25,6 +25,7 @@ HEAVY = (
     "click",
     "outbox_kernel.infrastructure",
     "lagom",
+    "pydantic",
     "pytest",
     "rich",
     "sqlalchemy",

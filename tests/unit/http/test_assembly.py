@@ -23,16 +23,20 @@ from tests.asking import KEY, USER, asking, problem
 Write = Callable[[str], str]
 
 
+def written(folder: Path, name: str, api: str) -> str:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").touch()
+    (folder / name / "api.py").write_text(api)
+    return name
+
+
 @pytest.fixture
 def context(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """A context of this test alone with such an `api` module; Python keeps what it imported, so its name is new."""
 
     def write(api: str) -> str:
         name = f"serving_{abs(hash(request.node.name))}_{len(list(tmp_path.iterdir()))}"
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-        (tmp_path / name / "api.py").write_text(api)
-        return name
+        return written(tmp_path, name, api)
 
     monkeypatch.syspath_prepend(tmp_path)
     return write
@@ -192,11 +196,17 @@ class Query:
 """
 
 
-@pytest.fixture
-def graph(context: Write) -> FastAPI:
-    container = Container()
-    container[Settings] = Settings(contexts=(context(GRAPHQL), context(OTHER)))
-    return create_app(container, BearerTokens(KEY))
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    """It keeps nothing from one request to the next, and takes long to make."""
+    folder = tmp_path_factory.mktemp("graph")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(folder)
+        container = Container()
+        container[Settings] = Settings(
+            contexts=(written(folder, "graph_1", GRAPHQL), written(folder, "graph_2", OTHER))
+        )
+        return create_app(container, BearerTokens(KEY))
 
 
 LAST = "fragment f12 on Query { __typename }"

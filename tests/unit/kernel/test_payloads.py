@@ -1,8 +1,6 @@
 """K8: durations, bytes, dataclasses, pydantic models and free JSON come back as they were, alone and in each other."""
 
 import json
-import subprocess
-import sys
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -529,24 +527,3 @@ def test_names_that_pydantic_gives_to_text_moments_and_addresses_are_known() -> 
         serialize_event(probe(pydantic.HttpUrl, name="url")("https://example.org"))
     with pytest.raises(MalformedPayload, match="holds int where HttpUrl"):
         received(probe(pydantic.HttpUrl, name="url", version=2), 5)
-
-
-def test_pydantic_is_never_imported_for_those_who_do_without() -> None:
-    script = """
-import sys
-from dataclasses import dataclass
-from typing import Any
-from outbox_kernel.kernel import DomainEvent, event, deserialize_event, serialize_event
-@dataclass
-class Data:
-    x: int
-    y: Any
-@event
-class Happened(DomainEvent):
-    data: Data
-found = Happened(Data(1, {"a": 2}))
-assert deserialize_event("Happened", serialize_event(found)) == found
-print([name for name in sys.modules if name.startswith("pydantic")])
-"""
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout == "[]\n"
