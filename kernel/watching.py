@@ -60,6 +60,7 @@ class Watch:
         # Not by a token: a fixture leaves in another context than it has entered in.
         watch.set(self._outer)
         forgotten = [each for each in self._loose() if each.recorded_events]
+        self._noted.clear()
         if self._outer is None or not self._outer._open:
             return forgotten
         for each in forgotten:

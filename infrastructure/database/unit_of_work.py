@@ -115,9 +115,10 @@ class SqlAlchemyUnitOfWork:
     ) -> None:
         """Roll back what was not committed, and say in the domain's words what the database refused."""
         session, self._session = self.session, None
+        uncommitted = self._captured(session).uncommitted_events() if error is None else []
         if error is not None:
             self._watch.rolled_back()
-        uncommitted, forgotten = self._captured(session).uncommitted_events(), self._watch.end()
+        forgotten = self._watch.end()
         try:
             if session.in_transaction():
                 # Shielded: a cancellation must not leave the connection to the garbage collector.

@@ -93,9 +93,10 @@ class InMemoryUnitOfWork:
     ) -> None:
         """Roll back what was not committed; after a block that only read, aggregates stay readable."""
         unit, self._unit = self.unit, None
+        uncommitted = unit.uncommitted_events() if error is None else []
         if error is not None:
             self._watch.rolled_back()
-        uncommitted, forgotten = unit.uncommitted_events(), self._watch.end()
+        forgotten = self._watch.end()
         unit.leave()
         if error is None:
             self._watch.tell(uncommitted, forgotten)
