@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.calling import caller
-from outbox_kernel.infrastructure.outbox.receipts import running
+from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
 from outbox_kernel.kernel.handlers import get_handlers_for
 from outbox_kernel.kernel.stored import StoredEvent
@@ -57,14 +59,16 @@ class InProcessEventDispatcher:
     ) -> None:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
+        run = HandlerRun(event.event_id, registration.name) if registration.atomic else None
+        whole = nullcontext() if run is None else OneTransaction(run)
         try:
-            with running(None), handling(delivery):
+            with running(run), handling(delivery):
                 given = (
                     event
                     if type(event) in registration.events
                     else StoredEvent.of(event, headers=delivery.headers)
                 )
-                async with asyncio.timeout(registration.timeout_seconds):
+                async with asyncio.timeout(registration.timeout_seconds), whole:
                     await caller(registration, self._container)(given)
         except BaseException:  # noqa: BLE001 - a handler may raise anything
             if given_up.is_set():

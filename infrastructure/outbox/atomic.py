@@ -18,7 +18,11 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from outbox_kernel.infrastructure.errors import NotOneTransaction
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.receipts import current_run, is_in, is_known_in
-from outbox_kernel.infrastructure.outbox.transaction import CapturedTransaction, has_written
+from outbox_kernel.infrastructure.outbox.transaction import (
+    CapturedTransaction,
+    has_written,
+    has_written_events,
+)
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 
 if TYPE_CHECKING:
@@ -192,7 +196,8 @@ class Part:
     def has_written(self) -> bool:
         """Whether it may have anything to undo."""
         root = self.transaction
-        return root.may_have_written or root.wrote_before_load is not None or has_written(self.session)
+        wrote = root.may_have_written or root.wrote_events or root.wrote_before_load is not None
+        return wrote or has_written(self.session) or has_written_events(self.session)
 
     def note_use(self) -> None:
         """Note that it is about to send a statement."""

@@ -33,8 +33,9 @@ class HandlerRun:
 
     event_id: UUID
     handler: str
-    relay: UUID
-    epoch: int
+    relay: UUID | None = None
+    """Whose lease lets it commit; None: no relay runs it, and it takes no receipt."""
+    epoch: int = 0
     schema: str | None = None
     former: str | None = None
     """The name that the handler was renamed from."""
@@ -99,6 +100,8 @@ class HandlerRun:
 
     def _take_receipt(self, connections: Iterable[Connection], *, joined: bool = True) -> bool:
         """Write the receipt where the effect is; return whether there is one."""
+        if self.relay is None and joined:
+            return False
         places = [each for each in connections if is_in(each, self.database)]
         if self.over or self.committed or not joined or len(places) > 1:
             places = [each for each in places if execute(each, HAS_WRITTEN, ())]

@@ -38,7 +38,7 @@ from tests.relaying import handler
 
 PAGE = (ROOT / "docs" / "reference" / "outbox-table.md").read_text()
 GRANTS = re.findall(r"`(GRANT .+)` \|$", PAGE, re.MULTILINE)
-ROLES = ("app", "plain", "reader", "relay", "consumer", "viewer", "operator")
+ROLES = ("app", "plain", "reader", "relay", "worker", "consumer", "viewer", "operator")
 SETTINGS = Settings(contexts=(), outbox_schema="events")
 OF_ITS_OWN_TABLES = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}"
 
@@ -174,6 +174,7 @@ class Office:
 
         async def succeed(_: Noted) -> None:
             async with SqlAlchemyUnitOfWork(sessions) as uow:
+                await uow.session.execute(text("SELECT pg_current_xact_id()"))  # as what writes has
                 await uow.commit()
 
         async def fail(_: Noted) -> None:
@@ -188,6 +189,21 @@ class Office:
             raise PermissionDenied("its lease stays behind")
         async with self._desk("relay") as desk:
             await purge(desk, 0)
+
+    async def worker(self) -> None:
+        """Commit an effect as another role than the relay."""
+        sessions = session_factory(self.engines["worker"])
+
+        async def tell(_: Noted) -> None:
+            async with SqlAlchemyUnitOfWork(sessions) as uow:
+                uow.emit(Announced("told"))
+                await uow.commit()
+
+        await self._put()
+        relay = OutboxRelay(self.engines["relay"], Container(), handlers=[handler("tell", tell)])
+        counts = await relay.run_until_idle()
+        if counts.failed:
+            raise PermissionDenied("its handler failed")
 
     async def consumer(self) -> None:
         """Store what came through two queues, for a handler of each."""
@@ -235,7 +251,7 @@ class Office:
             yield Desk(cast("asyncpg.Connection", raw.driver_connection))
 
 
-@pytest.mark.parametrize("role", ["relay", "consumer", "viewer", "operator"])
+@pytest.mark.parametrize("role", ["relay", "worker", "consumer", "viewer", "operator"])
 async def test_each_right_of_those_who_deliver_and_mend_is_enough_and_needed(
     role: str, engines: dict[str, AsyncEngine], owner: AsyncEngine
 ) -> None:

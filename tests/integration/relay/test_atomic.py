@@ -14,11 +14,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import sessionmaker
 
+from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
 from outbox_kernel.infrastructure.outbox import atomic as atomic_module
 from outbox_kernel.infrastructure.outbox import capture, install_capture
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
+from outbox_kernel.kernel.catalogue import isolated_definitions
 from outbox_kernel.kernel.errors import SecondCommit
-from outbox_kernel.kernel.handlers import HandlerRegistration
+from outbox_kernel.kernel.handlers import HandlerRegistration, handles
 from tests.bank import Bank, engine_of
 from tests.domain import Noted, Wallet, journal, wallets
 from tests.relaying import Stage, handler, has_claimed
@@ -588,3 +590,25 @@ async def test_no_second_commit_is_refused_in_an_atomic_run(stage: Stage) -> Non
     await stage.drain(atomic(act))
     assert refused == []
     assert await stage.journal() == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_an_atomic_handler_is_so_in_process_too(stage: Stage, fails: bool) -> None:
+    """K6, R6: without a receipt, since no relay runs it."""
+
+    async def enter(event: Noted) -> None:
+        await stage.enter("first")
+        await stage.enter("second")
+        seen.extend(await stage.journal())
+        if fails:
+            raise ValueError
+
+    seen: list[str] = []
+    with isolated_definitions():
+        handles(Noted, name="bank.enter", atomic=True)(enter)
+        dispatcher = InProcessEventDispatcher(stage.container)
+        await dispatcher.dispatch([Noted("a")])
+    assert seen == []
+    assert await stage.journal() == ([] if fails else ["first", "second"])
+    assert (dispatcher.handled, dispatcher.failed) == ((0, 1) if fails else (1, 0))
+    assert await stage.witness.fetchval("SELECT count(*) FROM outbox_receipts") == 0

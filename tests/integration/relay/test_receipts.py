@@ -15,8 +15,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver
-from outbox_kernel.infrastructure.operations import Desk, Selection
+from outbox_kernel.infrastructure.operations import Desk, Selection, stories
+from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.mending import HalfDone, choose_for_retry, retry
+from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.replaying import replay
 from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
@@ -151,6 +153,44 @@ async def test_a_second_commit_in_one_run_is_dead_at_once_and_names_both_ways_ou
     assert error.startswith("SecondCommit: handler 'h' commits a second time")
     assert "atomic=True" in error
     assert "two handlers" in error
+
+
+async def test_a_second_commit_is_shown_to_who_looks(stage: Stage) -> None:
+    """R6, O1: as dead among what failed, with its reason and its receipt in the event's story, and by the doctor."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        await stage.enter("second")
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    desk, event_id = Desk(stage.witness), (await stage.event("a"))["event_id"]
+    (failed,) = await stories.failed(desk, 10)
+    assert (failed["event_id"], failed["handler"], failed["status"]) == (event_id, "h", "dead")
+    assert "commits a second time" in failed["error_message"]
+    story = await stories.show(desk, event_id)
+    assert [each["status"] for each in story["deliveries"]] == ["dead"]
+    assert [each["outcome"] for each in story["receipts"]] == ["done"]
+    found = {each.check: each for each in await examine_work(desk, await overview(desk))}
+    assert (found["dead letters"].state, found["dead letters"].detail) == ("warn", "1 delivery is dead")
+
+
+async def test_what_was_skipped_while_a_run_was_paused_is_not_committed_by_it(stage: Stage) -> None:
+    """R6: later events have passed it, so its effect would come after theirs."""
+
+    async def act(event: Any) -> None:
+        event_id = (await stage.event("a"))["event_id"]
+        await stage.witness.execute(
+            "INSERT INTO outbox_receipts (event_id, handler, outcome) VALUES ($1, 'h', 'skipped')", event_id
+        )
+        async with stage.sessions.begin() as session:
+            await session.execute(insert(journal).values(line="late"))
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert await stage.journal() == []
+    assert await stage.receipts() == [("a", "h", "skipped")]
+    assert await stage.deliveries() == {}
 
 
 @pytest.mark.parametrize("own_words", [False, True])
