@@ -14,13 +14,16 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from outbox_kernel.kernel.wire.containers import enum_out, register_containers
 from outbox_kernel.kernel.wire.durations import duration_in, duration_out
 from outbox_kernel.kernel.wire.free import free_in, free_out, is_free
-from outbox_kernel.kernel.wire.models import check_restores, is_model, is_url, restored_model, url_in, url_out
+from outbox_kernel.kernel.wire.models import is_model, is_url, url_in, url_out
 from outbox_kernel.kernel.wire.names import EVENT_VERSION, event_names, names_of
 from outbox_kernel.kernel.wire.records import (
     argument_fields,
+    check_restores,
     is_record,
     is_value_object,
     maker_of,
+    restored_record,
+    runs_code,
     value_field,
 )
 from outbox_kernel.kernel.wire.scalars import refusal, register_scalars
@@ -119,7 +122,7 @@ def _overrides(names: dict[str, str]) -> dict[str, Any]:
 def _record_out(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any], Any]:
     build = _value_object_out if is_value_object(cls) else _fields_out
     write = build(cls, converter, layout)
-    if not is_model(cls):
+    if not runs_code(cls):
         return write
 
     def unstructure(value: Any) -> Any:
@@ -207,6 +210,6 @@ def _model_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[An
         if not isinstance(body, dict):
             raise refusal(body, "dict")
         held = {name: hook(body[key], declared) for name, key, declared, hook in read if key in body}
-        return restored_model(cls, held)
+        return restored_record(cls, held)
 
     return structure

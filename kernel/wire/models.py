@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from outbox_kernel.kernel.errors import DefinitionError
-from outbox_kernel.kernel.wire.scalars import Misfit, refusal, str_out
+from outbox_kernel.kernel.wire.scalars import refusal, str_out
 from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
@@ -63,34 +63,13 @@ def check_model(cls: type[Any], where: str) -> None:
         )
 
 
-def check_restores(value: Any) -> None:
-    """Raise ValueError unless its own validation would restore this model as it is."""
-    cls = type(value)
-    held = (
-        value.root
-        if cls.__pydantic_root_model__
-        else {name: getattr(value, name) for name in cls.model_fields}
-    )
-    try:
-        restored = restored_model(cls, held)
-    except ValueError as error:
-        raise ValueError(f"holds {cls.__name__} that its own validation refuses: {error}") from error
-    if restored != value:
-        raise Misfit(
-            f"holds {cls.__name__} that would not come back equal, since its validation changes what it is given; "
-            "let it leave alone what it has made itself"
-        )
-
-
 def restored_model(cls: type[Any], held: Any) -> Any:
     """Make a model of the values of its fields, by their names, or raise ValueError with its first complaint."""
     try:
         return cls.model_validate(held, by_name=True, by_alias=False)
-    except ValueError as error:
-        complaints: Any = getattr(error, "errors", None)
-        if complaints is None:
-            raise
-        first = complaints(include_url=False, include_context=False, include_input=False)[0]
+    except ValueError as error:  # every one of a validator comes as pydantic's own
+        refused: Any = error
+        first = refused.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, (cls.__name__, *first["loc"])))
         raise ValueError(f"{place}: {first['msg']}") from error
 

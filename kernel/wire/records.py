@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NewType, TypeGuard, get_args, 
 import attrs
 
 from outbox_kernel.kernel.wire.models import is_model, is_root_model, restored_model
+from outbox_kernel.kernel.wire.scalars import Misfit
 from outbox_kernel.kernel.wire.types import fields_of, unwrapped
 
 if TYPE_CHECKING:
@@ -87,6 +88,38 @@ def init_variables(cls: type[Any]) -> list[str]:
     return [name for name in cls.__dataclass_fields__ if isinstance(hints.get(name), dataclasses.InitVar)]
 
 
+def runs_code(cls: type[Any]) -> bool:
+    """Tell whether making a record runs code of its author's, which may change or refuse what it is given.
+
+    Of attrs classes, whose converters and hooks are as old as the class, that is taken on trust.
+    """
+    return not attrs.has(cls) and (
+        is_model(cls) or hasattr(cls, "__post_init__") or hasattr(cls, "__pydantic_validator__")
+    )
+
+
+def check_restores(value: Any) -> None:
+    """Raise ValueError unless its own class would make this record again as it is."""
+    cls = type(value)
+    held = {field.keyword: getattr(value, field.name) for field in argument_fields(cls)}
+    try:
+        restored = restored_record(cls, held)
+    except Exception as error:
+        raise ValueError(f"holds {cls.__name__} that its own class refuses: {error}") from error
+    if restored != value:
+        raise Misfit(
+            f"holds {cls.__name__} that would not come back equal, since its class changes what it is given; "
+            "let it leave alone what it has made itself"
+        )
+
+
+def restored_record(cls: type[Any], held: dict[str, Any]) -> Any:
+    """Make a record of what its constructor takes."""
+    if not is_model(cls):
+        return cls(**held)
+    return restored_model(cls, held["root"] if is_root_model(cls) else held)
+
+
 def is_value_object(cls: object) -> TypeGuard[type[Any]]:
     """Tell whether `cls` is a value object in the wire's sense: an attrs class or dataclass of exactly one field.
 
@@ -104,9 +137,9 @@ def value_field(cls: type[Any]) -> RecordField:
 
 def maker_of(cls: type[Any]) -> Callable[[Any], Any]:
     """Return the function that makes a value object of its value."""
-    if is_model(cls):
-        return lambda value: restored_model(cls, value)
     keyword = value_field(cls).keyword
+    if is_model(cls):
+        return lambda value: restored_record(cls, {keyword: value})
     return lambda value: cls(**{keyword: value})
 
 

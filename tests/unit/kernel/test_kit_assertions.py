@@ -1,11 +1,13 @@
 """K12: given, when, then, and differences that a person can read."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 from unittest import mock
 from uuid import UUID, uuid4
 
 import attrs
 import pytest
+from pydantic import BaseModel
 
 from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, applies, event, sensitive
 from outbox_kernel.kernel.testing import (
@@ -233,6 +235,16 @@ class Crate:
     code: str = sensitive(default="")
 
 
+@dataclass
+class Box:
+    items: list[int]
+
+
+class Sheet(BaseModel):
+    items: list[int]
+    code: Annotated[str, sensitive()] = ""
+
+
 # Not under @event, since what it holds is only compared here.
 @attrs.frozen
 class Packed(DomainEvent):
@@ -253,6 +265,12 @@ class Packed(DomainEvent):
         (set(range(9)), {*range(8), 9}, " alone: expected {8}, found {9}"),
         (Crate([*range(60)]), Crate([*range(30), 0, *range(31, 60)]), ".items[30]: expected 30, found 0"),
         (Crate([], "a"), Crate([], "b"), ".code: differs, and both are shown as ***"),
+        (Box([*range(60)]), Box([*range(30), 0, *range(31, 60)]), ".items[30]: expected 30, found 0"),
+        (
+            Sheet(items=[*range(60)]),
+            Sheet(items=[*range(30), 0, *range(31, 60)]),
+            ".items[30]: expected 30, found 0",
+        ),
         ([[1]], [(1,)], ": expected [[1]], found [(1,)]"),
     ],
     ids=str,

@@ -329,7 +329,7 @@ def test_a_model_that_its_own_validation_would_not_restore_is_refused() -> None:
             return words.split(",")
 
     with pytest.raises(
-        UnserializableEvent, match="holds Growing that would not come back equal, since its val"
+        UnserializableEvent, match="holds Growing that would not come back equal, since its class"
     ):
         serialize_event(probe(Growing)(Growing(number=1)))
     with pytest.raises(AttributeError):
@@ -342,9 +342,55 @@ def test_a_model_that_was_never_validated_is_refused_by_its_own_rule() -> None:
     nameless = Person.model_construct(first_name="")
     with pytest.raises(
         UnserializableEvent,
-        match=r"holds Person that its own validation refuses: Person.first_name: String should have at least",
+        match=r"holds Person that its own class refuses: Person.first_name: String should have at least",
     ):
         serialize_event(probe(Person)(nameless))
+
+
+def test_a_dataclass_that_its_own_class_would_not_make_again_is_refused() -> None:
+    @dataclass
+    class Order:
+        net: int
+        gross: int = 0
+
+        def __post_init__(self) -> None:
+            if self.net < 0:
+                raise KeyError("no order")
+            self.gross = self.net * 2
+
+    cls, order = probe(Order), Order(1)
+    assert restored(cls(order)).value == order
+    order.gross = 3
+    with pytest.raises(
+        UnserializableEvent, match="holds Order that would not come back equal, since its class"
+    ):
+        serialize_event(cls(order))
+    order.net = -1
+    with pytest.raises(UnserializableEvent, match="holds Order that its own class refuses: 'no order'"):
+        serialize_event(cls(order))
+    checked = Checked(1, ["a"])
+    checked.count = "one"  # type: ignore[assignment]
+    with pytest.raises(UnserializableEvent, match="holds str where int"):
+        serialize_event(probe(Checked, name="checked")(checked))
+
+
+def test_a_model_may_refuse_in_words_of_its_own() -> None:
+    class Picky(BaseModel):
+        number: int
+
+        def __init__(self, **held: Any) -> None:
+            super().__init__(**held)
+            if self.number < 0:
+                raise ValueError("a number below zero")
+
+    cls, picky = probe(Picky), Picky(number=1)
+    assert restored(cls(picky)).value == picky
+    picky.number = -1
+    with pytest.raises(
+        UnserializableEvent,
+        match="holds Picky that its own class refuses: Picky: Value error, a number below zero",
+    ):
+        serialize_event(cls(picky))
 
 
 def test_a_stored_model_that_breaks_a_rule_of_its_class_is_refused_by_its_key() -> None:
@@ -460,6 +506,12 @@ class Unready(BaseModel):
     x: "Missing"  # type: ignore[name-defined]  # noqa: F821 - the point
 
 
+@dataclass
+class Undefined:
+    x: "Missing"  # type: ignore[name-defined]  # noqa: F821 - the point
+    y: int = 0
+
+
 class Holding(BaseModel):
     model_config = ConfigDict(frozen=True)
     x: list[int]
@@ -490,6 +542,7 @@ class Whatever:
         (Decoding, r"Decoding.x is decoded by pydantic \(EncodedBytes\) each time"),
         (Parsing, r"Parsing.x is decoded by pydantic \(Json\) each time"),
         (Unready, r"the annotation of a field cannot be resolved \(name 'Missing' is not defined\)"),
+        (Undefined, r"the annotation of a field cannot be resolved \(name 'Missing' is not defined\)"),
         (Page, "Page is generic; write a concrete class"),
         (set[Place], "Place cannot be hashed"),
         (set[Holding], "Holding cannot be hashed"),
