@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
     note_statement,
+    note_write,
     shows_what_is_not_committed,
 )
 from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -143,6 +144,11 @@ class CapturedSession(Session):
                 "use add_all"
             )
         super().bulk_save_objects(objects, *args, **options)
+
+    def _bulk_save_mappings(self, *args: Any, **options: Any) -> None:
+        # Where the bulk methods meet, which write rows and ask no listener.
+        note_write(self)
+        super()._bulk_save_mappings(*args, **options)
 
     def expunge(self, instance: object) -> None:
         """Take an object out of the session, unless its events would be lost with it, or a rollback on it."""

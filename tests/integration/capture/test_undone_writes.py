@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
 
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.kernel import StaleAggregate, UncommittedEvents
@@ -134,16 +135,30 @@ async def test_a_child_that_was_loaded_again_inside_a_savepoint_goes_with_it(ban
         assert entry.text == "bread"
 
 
-async def test_what_a_core_statement_wrote_in_a_savepoint_is_in_no_object_after_its_rollback(
-    bank: Bank,
+async def by_core(session: AsyncSession, _: UUID) -> None:
+    await session.execute(update(wallets).values(owner="never", revision=wallets.c.revision + 1))
+
+
+async def in_bulk(session: AsyncSession, wallet_id: UUID) -> None:
+    def update_one(session: Session) -> None:
+        session.bulk_update_mappings(
+            inspect(Wallet), [{"id": wallet_id, "owner": "never", "_revision": 1, "version": 1}]
+        )
+
+    await session.run_sync(update_one)
+
+
+@pytest.mark.parametrize("write", [by_core, in_bulk])
+async def test_what_was_written_past_the_unit_of_work_in_a_savepoint_is_in_no_object_after_its_rollback(
+    bank: Bank, write: Callable[[AsyncSession, UUID], Awaitable[None]]
 ) -> None:
     """C4: its revision never was, and another writer may make that very one."""
     wallet_id = await bank.open_wallet()
     async with bank.session() as session:
         savepoint = await session.begin_nested()
-        never = update(wallets).values(owner="never", revision=wallets.c.revision + 1)
-        await session.execute(never)
+        await write(session, wallet_id)
         wallet = await loaded(session, wallet_id)
+        assert wallet.owner == "never"
         await savepoint.rollback()
         assert_stale(wallet)
 
