@@ -186,6 +186,11 @@ class AggregateRoot(_Identified):
                 key_event(event, uuid, key)
         return uuid is not None or not unkeyed
 
+    def _complete(self, next_number: Callable[[], int], *, is_new: bool) -> None:
+        """Get, in memory, what a row would bring: an id that is left to it."""
+        if is_new and self._key_rule.may_come_later and id_of(self) is None:
+            self.id = next_number()
+
     def _unkey_events(self) -> None:
         """Let the events wait again: the row that made the id never was."""
         for event in self._recorded_log():
@@ -284,13 +289,18 @@ def _made_default(instance: AggregateRoot, field: attrs.Attribute[Any]) -> Any:
         ) from error
 
 
+def id_of(aggregate: AggregateRoot) -> object:
+    """Return the id of an aggregate, None where it has none yet."""
+    state = aggregate.__dict__
+    if "id" in state:
+        return state["id"]
+    # A mapper that composes the id of columns keeps it nowhere, and makes it anew when it is asked.
+    return getattr(aggregate, "id", None) if hasattr(type(aggregate), "id") else None
+
+
 def _stream_of(aggregate: AggregateRoot) -> tuple[UUID | None, str | None]:
     """Return the UUID and the key that the aggregate's events carry; none where its row is to make its id."""
-    state, cls = aggregate.__dict__, type(aggregate)
-    # A mapper that composes the id of columns keeps it nowhere, and makes it anew when it is asked.
-    identity = (
-        state["id"] if "id" in state else getattr(aggregate, "id", None) if hasattr(cls, "id") else None
-    )
+    cls, identity = type(aggregate), id_of(aggregate)
     if identity is None and cls._key_rule.may_come_later:
         return None, None
     found = stream_key(identity, cls._key_rule.kinds)

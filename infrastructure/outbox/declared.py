@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, event, text
+from sqlalchemy import BigInteger, Column, event, text
 from sqlalchemy.orm import (
     DeclarativeBase,
     DeclarativeBaseNoMeta,
@@ -13,12 +14,16 @@ from sqlalchemy.orm import (
     mapped_column,
     object_mapper,
 )
+from sqlalchemy.sql.schema import CallableColumnDefault, ScalarElementColumnDefault
 
 from outbox_kernel.infrastructure.errors import MappingRefused
 from outbox_kernel.infrastructure.outbox.mapping import lock_of
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.aggregate import AggregateRoot, id_of
 from outbox_kernel.kernel.identity import KEY_KINDS, KeyRule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _DECLARATIVE_BASES = (DeclarativeBase, DeclarativeBaseNoMeta)
 _DECLARATIVE_NAMES = ("__tablename__", "__mapper_args__", "__allow_unmapped__")
@@ -59,6 +64,33 @@ class MappedAggregate(AggregateRoot):
         if getattr(constructor, "__objclass__", None) is object:
             constructor = object_mapper(self).registry.constructor.__get__(self)
         constructor(**values)
+
+    def _complete(self, next_number: Callable[[], int], *, is_new: bool) -> None:
+        """Get, in memory, what the columns' defaults bring, and what the server would make of a key."""
+        self.revision = 1 if is_new else (self.revision or 0) + 1
+        if not is_new:
+            return
+        mapper = object_mapper(self)
+        for attribute in mapper.column_attrs:
+            column = attribute.columns[0]
+            if self.__dict__.get(attribute.key) is None and isinstance(column, Column):
+                _fill(self, attribute.key, column)
+        if id_of(self) is None and len(mapper.primary_key) == 1:
+            key = mapper.get_property_by_column(mapper.primary_key[0]).key
+            if int in self._key_rule.kinds:
+                setattr(self, key, next_number())
+            elif UUID in self._key_rule.kinds:
+                setattr(self, key, uuid4())
+
+
+def _fill(aggregate: MappedAggregate, name: str, column: Column[Any]) -> None:
+    """Let a column's default of this side fill what is not set, as an INSERT would."""
+    default: Any = column.default
+    if isinstance(default, ScalarElementColumnDefault):
+        setattr(aggregate, name, default.arg)
+    elif isinstance(default, CallableColumnDefault):
+        no_statement: Any = None
+        setattr(aggregate, name, default.arg(no_statement))
 
 
 def _on_instrument_class(mapper: Mapper[Any], cls: type[Any]) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Memo = dict[int, Any]
 
 _ABSENT = object()
+_EQUAL_BY_IDENTITY: Any = object.__eq__
+# A mapper's own containers, and those that a row is copied into, are of one kind to a column.
+_ALIKE: tuple[tuple[type, ...], ...] = ((dict,), (list, tuple), (set, frozenset))
 
 
 def copied(value: Any, memo: Memo | None = None) -> Any:
@@ -25,7 +28,7 @@ def copied(value: Any, memo: Memo | None = None) -> Any:
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]
-    if attrs.has(type(value)):
+    if attrs.has(type(value)) or is_mapped(type(value)):
         twin = memo[id(value)] = new_instance(type(value))
         refill(twin, value, memo)
         return twin
@@ -38,13 +41,28 @@ def copied(value: Any, memo: Memo | None = None) -> Any:
 def refill(target: Any, source: Any, memo: Memo | None = None) -> None:
     """Give `target` copies of all field values of `source`, past any guard against assignment."""
     memo = {id(source): target} if memo is None else memo
+    _expire(target, [])
     for name, value in state_of(source).items():
         object.__setattr__(target, name, copied(value, memo))
 
 
+def is_mapped(cls: type[Any]) -> bool:
+    """Tell whether a mapper makes the attributes of a class, and nobody else names them."""
+    return "_sa_class_manager" in vars(cls) and "__attrs_attrs__" not in vars(cls)
+
+
 def state_of(instance: Any) -> dict[str, Any]:
-    """Return the values of the fields that an attrs object has at hand."""
-    names = [field.name for field in record_fields(type(instance))]
+    """Return the values of the fields that an object has at hand, of a record or of a class that maps itself."""
+    cls = type(instance)
+    if is_mapped(cls):
+        held, attributes = vars(instance), cls._sa_class_manager
+        # A column that is not set is null. What a mapper composes of others is theirs.
+        return {
+            name: held[name]
+            for name, attribute in attributes.items()
+            if held.get(name) is not None and not attribute._is_internal_proxy
+        }
+    names = [field.name for field in record_fields(cls)]
     if hasattr(instance, "__dict__"):
         held = vars(instance)
         return {name: held[name] for name in names if name in held}
@@ -53,9 +71,20 @@ def state_of(instance: Any) -> dict[str, Any]:
 
 def take_state(aggregate: AggregateRoot) -> None:
     """Take an aggregate's state and events away; until it is filled again it is stale (C3)."""
-    for name in state_of(aggregate):
+    names = list(state_of(aggregate))
+    for name in names:
         del aggregate.__dict__[name]
+    aggregate.__dict__.pop("id", None)
+    _expire(aggregate, names)
     aggregate._forget_events()
+
+
+def _expire(instance: Any, names: list[str]) -> None:
+    """Let the mapper of an object, if it has one, know which attributes are to be loaded before they are read."""
+    state = getattr(instance, "__dict__", {}).get("_sa_instance_state")
+    if state is not None:
+        state.expired_attributes.clear()
+        state.expired_attributes.update(names)
 
 
 def same_state(one: Any, other: Any, compared: frozenset[tuple[int, int]] = frozenset()) -> bool:
@@ -63,27 +92,41 @@ def same_state(one: Any, other: Any, compared: frozenset[tuple[int, int]] = froz
     if one is other or (id(one), id(other)) in compared:
         return True
     compared |= {(id(one), id(other))}
-    if is_record(type(one)):
-        return type(one) is type(other) and same_state(state_of(one), state_of(other), compared)
+    if isinstance(one, dict | list | tuple | set | frozenset):
+        return _same_members(one, other, compared)
+    kind: Any = type(one)
+    if kind is not type(other):
+        return False
+    if is_record(kind) or is_mapped(kind):
+        return same_state(state_of(one), state_of(other), compared)
+    says_nothing: bool = kind.__eq__ is _EQUAL_BY_IDENTITY
+    return _same_parts(one, other, compared) if says_nothing else bool(one == other)
+
+
+def _same_members(one: Any, other: Any, compared: frozenset[tuple[int, int]]) -> bool:
+    kinds: Any = next(kinds for kinds in _ALIKE if isinstance(one, kinds))
+    if not isinstance(other, kinds) or len(one) != len(other):
+        return False
     if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(same_state(value, other[key], compared) for key, value in one.items())
+        return one.keys() == other.keys() and all(
+            same_state(value, other[key], compared) for key, value in one.items()
         )
     if isinstance(one, list | tuple):
-        return (
-            isinstance(other, list | tuple)
-            and len(one) == len(other)
-            and all(same_state(*pair, compared) for pair in zip(one, other, strict=True))
-        )
-    if isinstance(one, set | frozenset):
-        return (
-            isinstance(other, set | frozenset)
-            and len(one) == len(other)
-            and all(any(same_state(member, candidate, compared) for candidate in other) for member in one)
-        )
-    return type(one) is type(other) and bool(one == other)
+        return all(same_state(*pair, compared) for pair in zip(one, other, strict=True))
+    return all(any(same_state(member, candidate, compared) for candidate in other) for member in one)
+
+
+def _same_parts(one: Any, other: Any, compared: frozenset[tuple[int, int]]) -> bool:
+    """Compare two objects that say nothing of equality by what a copy of them is made of."""
+    try:
+        return same_state(_parts(one), _parts(other), compared)
+    except TypeError:
+        return True  # nobody can look into it, so nobody can have changed what is stored of it
+
+
+def _parts(value: Any) -> list[Any]:
+    made_of = value.__reduce_ex__(4)
+    return [made_of] if isinstance(made_of, str) else [*made_of[1:3], *map(list, filter(None, made_of[3:5]))]
 
 
 def _list(value: list[Any], memo: Memo) -> list[Any]:

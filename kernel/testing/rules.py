@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.aggregate import AggregateRoot
+from outbox_kernel.kernel.aggregate import AggregateRoot, id_of
 from outbox_kernel.kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
 from outbox_kernel.kernel.identity import uuid_of
-from outbox_kernel.kernel.testing.copying import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +23,17 @@ Place = tuple["str | None", "UUID | None", int]
 
 def key_of(aggregate: AggregateRoot) -> Key:
     """Return the key under which an aggregate is stored."""
-    identity = normalized(state_of(aggregate).get("id"))
+    identity = normalized(id_of(aggregate))
     if identity is None:
         raise AggregateHasNoId(
             f"{aggregate!r} has no id, so it cannot be stored; give it one before adding it"
         )
     return type(aggregate), identity
+
+
+def has_key(aggregate: AggregateRoot) -> bool:
+    """Tell whether an aggregate has its id yet, or a row is to make it."""
+    return not aggregate._key_rule.may_come_later or id_of(aggregate) is not None
 
 
 def normalized(identity: object) -> object:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+from uuid import UUID
 
 import attrs
 
@@ -13,6 +14,7 @@ from outbox_kernel.kernel.context import current_headers
 from outbox_kernel.kernel.envelope import seal
 from outbox_kernel.kernel.identity import uuid_of
 from outbox_kernel.kernel.testing.copying import copied, refill
+from outbox_kernel.kernel.testing.identities import WeakIdentityMap
 from outbox_kernel.kernel.testing.records import CommittedEvent
 from outbox_kernel.kernel.testing.rules import (
     check_unique,
@@ -26,7 +28,6 @@ from outbox_kernel.kernel.testing.rules import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from uuid import UUID
 
     from outbox_kernel.kernel.envelope import Envelope
     from outbox_kernel.kernel.events import DomainEvent
@@ -83,7 +84,8 @@ class InMemoryStore:
         self._rows: dict[Key, AggregateRoot] = {}
         self._event_ids: set[UUID] = set()
         self._places: set[Place] = set()
-        self._origins: WeakKeyDictionary[AggregateRoot, AggregateRoot] = WeakKeyDictionary()
+        self._origins = WeakIdentityMap[AggregateRoot, AggregateRoot]()
+        self._numbers = count(1)
 
     @property
     def events(self) -> tuple[DomainEvent, ...]:
@@ -93,6 +95,7 @@ class InMemoryStore:
     def put(self, *aggregates: AggregateRoot) -> None:
         """Let these be stored already, their events long delivered: what a test starts from."""
         for aggregate in aggregates:
+            self.complete(aggregate, is_new=True)
             row = self._rows[key_of(aggregate)] = copied(aggregate)
             self._settle(Change(aggregate, None), row)
 
@@ -122,17 +125,25 @@ class InMemoryStore:
     def load_into(self, aggregate: AggregateRoot, row: AggregateRoot) -> None:
         """Give an aggregate the state of a row."""
         refill(aggregate, row)
-        self._origins[aggregate] = row
+        self._origins.put(aggregate, row)
+
+    def complete(self, aggregate: AggregateRoot, *, is_new: bool) -> None:
+        """Give an aggregate what its row would bring, a number of the store's own for an id among it."""
+        aggregate._complete(self._next_number, is_new=is_new)
+
+    def _next_number(self) -> int:
+        taken = {key[1] for key in self._rows}
+        return next(number for number in self._numbers if uuid_of(number) not in taken)
 
     def mark(self) -> Callable[[], None]:
         """Return what takes the store back to where it is now."""
         outbox, rows = list(self.outbox), self._rows
-        event_ids, places, origins = set(self._event_ids), set(self._places), dict(self._origins)
+        event_ids, places, origins = set(self._event_ids), set(self._places), self._origins.copy()
 
         def take_back() -> None:
             self.outbox[:] = outbox
             self._rows, self._event_ids, self._places = rows, event_ids, places
-            self._origins = WeakKeyDictionary(origins)
+            self._origins = origins
 
         return take_back
 
@@ -190,9 +201,8 @@ class InMemoryStore:
         for change in sorted(changes, key=lambda change: not change.removed):
             aggregate, key = change.aggregate, change.key
             if rows.get(key) is not change.row:
-                raise conflict(
-                    type_name_of(aggregate), uuid_of(aggregate.id), 1 if change.row is None else None
-                )
+                uuid = key[1] if isinstance(key[1], UUID) else None
+                raise conflict(type_name_of(aggregate), uuid, 1 if change.row is None else None)
             if change.removed:
                 del rows[key]
             else:
@@ -203,7 +213,7 @@ class InMemoryStore:
         aggregate = change.aggregate
         if row is not None:
             aggregate._forget_events(up_to=aggregate.version)
-            self._origins[aggregate] = row
+            self._origins.put(aggregate, row)
         else:
             aggregate._forget_events()
-            self._origins.pop(aggregate, None)
+            self._origins.drop(aggregate)

@@ -10,7 +10,8 @@ from outbox_kernel.kernel.aggregate import AggregateRoot, new_instance
 from outbox_kernel.kernel.bus import EventBus
 from outbox_kernel.kernel.errors import KernelError
 from outbox_kernel.kernel.testing.copying import same_state, state_of, take_state
-from outbox_kernel.kernel.testing.rules import key_of
+from outbox_kernel.kernel.testing.identities import is_among
+from outbox_kernel.kernel.testing.rules import has_key, key_of
 from outbox_kernel.kernel.testing.store import Change
 from outbox_kernel.kernel.testing.trial import current_trial
 
@@ -30,7 +31,7 @@ class Unit:
     bus: EventBus = attrs.Factory(EventBus)
     _new: list[AggregateRoot] = attrs.field(factory=list, init=False)
     _held: dict[Key, AggregateRoot] = attrs.field(factory=dict, init=False)
-    _removed: dict[AggregateRoot, Change] = attrs.field(factory=dict, init=False)
+    _removed: dict[int, Change] = attrs.field(factory=dict, init=False)
     # A transaction begins with the first access; a rollback before that has nothing to undo.
     _begun: bool = attrs.field(default=False, init=False)
 
@@ -44,16 +45,16 @@ class Unit:
         row = self.store.origin_of(aggregate)
         if row is not None:
             self._hold(key_of(row), aggregate)
-        elif aggregate not in self._new:
+        elif not is_among(aggregate, self._new):
             self._new.append(aggregate)
 
     def get(self, key: Key) -> AggregateRoot | None:
         """Return the one object with this key; it is loaded if it is not at hand or stale."""
         for aggregate in self._new:
-            if key_of(aggregate) == key:
+            if has_key(aggregate) and key_of(aggregate) == key:
                 return aggregate
         held = self._held.get(key)
-        if held in self._removed:
+        if id(held) in self._removed:
             return None
         return self._load(key, held) if held is None or _is_stale(held) else held
 
@@ -73,19 +74,31 @@ class Unit:
         self.add(aggregate)
         if _is_stale(aggregate):
             self._load(key_of(row), aggregate)
-        self._removed[aggregate] = Change.removing(aggregate, self.store.origin_of(aggregate) or row)
+        self._removed[id(aggregate)] = Change.removing(aggregate, self.store.origin_of(aggregate) or row)
 
     def commit(self, unique: Mapping[type[Any], Uniqueness]) -> None:
         """Store what changed, or raise and undo all of it."""
+        made = [aggregate for aggregate in self._new if not has_key(aggregate)]
         try:
-            self._store(self._changes(), self.bus.collect(), unique)
+            changes = self._changes()
+            for change in changes:
+                self._complete(change)
+            self._store(changes, self.bus.collect(), unique)
         except BaseException:
             self._begun = True
+            for aggregate in made:
+                aggregate.id = None
+                aggregate._unkey_events()
             self.roll_back()
             raise
-        self._held = {key: each for key, each in self._held.items() if each not in self._removed}
+        self._held = {key: each for key, each in self._held.items() if id(each) not in self._removed}
         self._held.update((key_of(aggregate), aggregate) for aggregate in self._new)
         self._end()
+
+    def _complete(self, change: Change) -> None:
+        if not change.removed:
+            self.store.complete(change.aggregate, is_new=change.row is None)
+            change.aggregate._key_events()
 
     def _store(
         self,
@@ -116,7 +129,7 @@ class Unit:
 
     def holds(self, aggregate: AggregateRoot) -> bool:
         """Whether the aggregate was added here, loaded or removed."""
-        return aggregate in self._new or aggregate in self._removed or aggregate in self._held.values()
+        return id(aggregate) in self._removed or is_among(aggregate, (*self._new, *self._held.values()))
 
     def leave(self) -> None:
         """Take back what no commit has stored, if there is any."""
@@ -131,7 +144,7 @@ class Unit:
 
     def _is_gone(self, aggregate: AggregateRoot) -> bool:
         """Whether it was removed, here or by an earlier commit."""
-        return aggregate in self._removed or (
+        return id(aggregate) in self._removed or (
             _is_stale(aggregate) and self.store.origin_of(aggregate) is None
         )
 
@@ -153,7 +166,7 @@ class Unit:
     def _changes(self) -> list[Change]:
         changes = [Change(aggregate, None) for aggregate in self._new]
         for aggregate in self._held.values():
-            row, removal = self.store.origin_of(aggregate), self._removed.get(aggregate)
+            row, removal = self.store.origin_of(aggregate), self._removed.get(id(aggregate))
             if removal is not None:
                 changes.append(removal)
             elif state_of(aggregate) and not same_state(row, aggregate):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from attrs import frozen
 from sqlalchemy import select
@@ -15,7 +15,15 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, session_
 from outbox_kernel.infrastructure.outbox.tables import outbox_events
 from outbox_kernel.kernel import DomainEvent, UnitOfWork, deserialize_event
 from outbox_kernel.kernel.testing import InMemoryStore, InMemoryUnitOfWork
-from tests.conformance.wallets import OWNER_KEY, MappedWallet, OwnerTaken, PlainWallet, Wallet
+from tests.conformance.wallets import (
+    DECLARED_OWNER_KEY,
+    OWNER_KEY,
+    DeclaredWallet,
+    MappedWallet,
+    OwnerTaken,
+    PlainWallet,
+    Wallet,
+)
 
 COLUMNS = (
     "event_id",
@@ -58,6 +66,7 @@ class Adapter:
     """One implementation of the port, and a look at what it has committed."""
 
     wallet: type[Wallet]
+    """Or what behaves like one, its ids of another type."""
     unit_of_work: Callable[[], UnitOfWork]
     outbox: Callable[[], Awaitable[list[Record]]]
 
@@ -66,6 +75,15 @@ class Adapter:
 
     async def numbers(self) -> list[int | None]:
         return [record.aggregate_version for record in await self.outbox()]
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether wallets map themselves, and have integers for keys."""
+        return self.wallet.__name__ == DeclaredWallet.__name__
+
+    def new_id(self) -> Any:
+        """An id that nobody has."""
+        return 1_000_000 if self.is_declared else uuid4()
 
     async def stored(self, wallet_id: UUID) -> Wallet | None:
         """What somebody else finds."""
@@ -85,11 +103,15 @@ class MemoryUnitOfWork(InMemoryUnitOfWork):
     unique: ClassVar[Mapping[type[Any], Any]] = {
         PlainWallet: {"owner": OwnerTaken},
         MappedWallet: {("owner",): OwnerTaken},
+        DeclaredWallet: {"owner": OwnerTaken},
     }
 
 
 class SqlUnitOfWork(SqlAlchemyUnitOfWork):
-    constraint_errors: ClassVar[Mapping[str, Callable[[], Exception]]] = {OWNER_KEY: OwnerTaken}
+    constraint_errors: ClassVar[Mapping[str, Callable[[], Exception]]] = {
+        OWNER_KEY: OwnerTaken,
+        DECLARED_OWNER_KEY: OwnerTaken,
+    }
 
 
 def memory(wallet: type[Wallet]) -> Adapter:
@@ -103,7 +125,7 @@ def memory(wallet: type[Wallet]) -> Adapter:
     return Adapter(wallet, lambda: MemoryUnitOfWork(store), outbox)
 
 
-def postgres(engine: AsyncEngine) -> Adapter:
+def postgres(engine: AsyncEngine, wallet: type[Wallet]) -> Adapter:
     sessions = session_factory(engine)
     query = select(*(outbox_events.c[name] for name in COLUMNS)).order_by(outbox_events.c.position)
 
@@ -111,4 +133,4 @@ def postgres(engine: AsyncEngine) -> Adapter:
         async with engine.connect() as connection:
             return [Record(*row) for row in await connection.execute(query)]
 
-    return Adapter(MappedWallet, lambda: SqlUnitOfWork(sessions), outbox)
+    return Adapter(wallet, lambda: SqlUnitOfWork(sessions), outbox)

@@ -1,8 +1,9 @@
-"""The suite runs on each adapter: in memory, in memory with a mapped class, and on PostgreSQL."""
+"""The suite runs on each adapter: in memory, in memory and on PostgreSQL, with each style of mapping."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,7 +14,7 @@ from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.outbox import outbox_metadata
 from tests import servers
 from tests.conformance import adapters
-from tests.conformance.wallets import MappedWallet, PlainWallet, wallets_metadata
+from tests.conformance.wallets import DeclaredWallet, MappedWallet, PlainWallet, wallets_metadata
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +32,26 @@ async def _create_tables(url: str) -> None:
     await engine.dispose()
 
 
-@pytest.fixture(params=["memory", "memory, mapped class", "postgres", "postgres by psycopg"])
+TRUNCATE = (
+    "TRUNCATE outbox_events, conformance_wallets, conformance_declared_wallets, conformance_slips, conformance_ledgers "
+    "RESTART IDENTITY"
+)
+WALLETS: dict[str, Any] = {"plain": PlainWallet, "mapped": MappedWallet, "declared": DeclaredWallet}
+ENGINES = {"postgres": "wallets_engine", "psycopg": "psycopg_engine"}
+
+
+@pytest.fixture(
+    params=[
+        *("memory, plain", "memory, mapped", "memory, declared"),
+        *("postgres, mapped", "postgres, declared", "psycopg, mapped"),
+    ]
+)
 def adapter(request: pytest.FixtureRequest) -> adapters.Adapter:
-    # Asked for only here, so that the first two need no server.
-    if request.param == "postgres":
-        return adapters.postgres(request.getfixturevalue("wallets_engine"))
-    if request.param == "postgres by psycopg":
-        return adapters.postgres(request.getfixturevalue("psycopg_engine"))
-    return adapters.memory(PlainWallet if request.param == "memory" else MappedWallet)
+    place, _, style = request.param.partition(", ")
+    if place == "memory":
+        return adapters.memory(WALLETS[style])
+    # Asked for only here, so that the others need no server.
+    return adapters.postgres(request.getfixturevalue(ENGINES[place]), WALLETS[style])
 
 
 @pytest_asyncio.fixture
@@ -58,5 +71,5 @@ async def wallets_engine(wallets_url: str) -> AsyncIterator[AsyncEngine]:
     engine = create_engine(wallets_url, connect_args={"server_settings": {"synchronous_commit": "off"}})
     yield engine
     async with engine.begin() as connection:
-        await connection.execute(text("TRUNCATE outbox_events, conformance_wallets RESTART IDENTITY"))
+        await connection.execute(text(TRUNCATE))
     await engine.dispose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -106,7 +106,7 @@ async def test_what_others_load_is_no_object_of_mine(adapter: Adapter) -> None:
 
 async def test_an_unknown_id_is_none(adapter: Adapter) -> None:
     async with adapter.unit_of_work() as uow:
-        assert await uow.repository(adapter.wallet).get(uuid4()) is None
+        assert await uow.repository(adapter.wallet).get(adapter.new_id()) is None
 
 
 async def test_a_removed_aggregate_is_gone_and_its_last_event_is_kept(adapter: Adapter) -> None:

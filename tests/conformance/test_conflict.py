@@ -13,6 +13,7 @@ from outbox_kernel.kernel import (
     UnitOfWork,
     retry_on_conflict,
 )
+from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet
 
@@ -148,7 +149,7 @@ async def test_a_new_aggregate_with_a_taken_id_is_refused(adapter: Adapter) -> N
         uow.repository(adapter.wallet).add(second)
         with pytest.raises(AggregateIdTaken, match="needs an id of its own") as refused:
             await uow.commit()
-    assert refused.value.aggregate_id == wallet_id
+    assert refused.value.aggregate_id == uuid_of(wallet_id)
     stored = await adapter.stored(wallet_id)
     assert stored is not None
     assert stored.owner == "first"
@@ -161,7 +162,9 @@ async def test_an_id_that_lived_before_and_was_removed_is_refused(adapter: Adapt
         repository = uow.repository(adapter.wallet)
         await repository.remove(await loaded(adapter, uow, wallet_id))
         await uow.commit()
-        again = adapter.wallet.open("again", wallet_id) if told else adapter.wallet(wallet_id, "again")
+        again = (
+            adapter.wallet.open("again", wallet_id) if told else adapter.wallet(id=wallet_id, owner="again")
+        )
         repository.add(again)
         with pytest.raises(AggregateIdTaken, match="lived before and was deleted"):
             await uow.commit()
