@@ -11,7 +11,7 @@ import attrs
 import pytest
 from sqlalchemy import create_engine, insert, select, text
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
@@ -90,6 +90,28 @@ async def test_a_run_that_raises_leaves_nothing_and_is_tried_again_as_a_whole(st
     await stage.drain(atomic(act), at=10)
     assert await stage.journal() == ["second", "third"]
     assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_sessions_over_async_psycopg_are_one_transaction_too(stage: Stage) -> None:
+    """R6, C9."""
+    engine = create_async_engine(stage.engine.url.set(drivername="postgresql+psycopg"))
+    sessions = install_capture(async_sessionmaker(engine))
+    seen: list[str] = []
+
+    async def act(event: Any) -> None:
+        for what in ("first", "second"):
+            async with sessions.begin() as session:
+                await session.execute(line(what))
+        async with sessions() as session:
+            await session.execute(line("never"))
+        seen.extend(await stage.journal())
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert seen == []
+    assert await stage.journal() == ["first", "second"]
+    assert await stage.receipts() == [("a", "h", "done")]
+    await engine.dispose()
 
 
 async def test_what_one_session_commits_the_next_one_reads(stage: Stage) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from sqlalchemy import create_engine, insert, select, text
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver
@@ -155,6 +155,24 @@ async def test_a_synchronous_session_in_a_thread_leaves_a_receipt(stage: Stage, 
     assert await stage.journal() == ["a"]
     assert await stage.receipts() == [("a", "h", "done")]
     engine.dispose()
+
+
+async def test_a_session_over_async_psycopg_leaves_a_receipt(stage: Stage) -> None:
+    """R6, C9."""
+    engine = create_async_engine(stage.engine.url.set(drivername="postgresql+psycopg"))
+    sessions = install_capture(async_sessionmaker(engine))
+
+    async def act(event: Any) -> None:
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+
+    await stage.put("a")
+    for _ in range(2):
+        await stage.drain(handler("h", act))
+        await make_due_again(stage)
+    assert await stage.journal() == ["a"]
+    assert await stage.receipts() == [("a", "h", "done")]
+    await engine.dispose()
 
 
 async def test_two_commits_of_one_session_in_a_thread_are_dead(stage: Stage) -> None:
