@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.kernel.aggregate import new_instance
-from outbox_kernel.kernel.wire.records import is_record, record_fields
+from outbox_kernel.kernel.wire.records import field_names, is_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def state_of(instance: Any) -> dict[str, Any]:
             for name, attribute in attributes.items()
             if held.get(name) is not None and not attribute._is_internal_proxy
         }
-    names = [field.name for field in record_fields(cls)]
+    names = field_names(cls)
     if hasattr(instance, "__dict__"):
         held = vars(instance)
         return {name: held[name] for name in names if name in held}

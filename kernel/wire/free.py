@@ -9,6 +9,8 @@ from outbox_kernel.kernel.wire.scalars import Misfit, float_out, str_out
 # From here on Python writes a float with an exponent, which PostgreSQL writes out: 1e23 comes back as the integer
 # of that power of ten, which the float is not.
 _FLOAT_WRITTEN_OUT = 1e16
+# Each level takes frames of Python's stack, here and wherever it is read. So few leave room on every one.
+LEVELS_MAX = 100
 
 
 def is_free(declared: object) -> bool:
@@ -16,19 +18,21 @@ def is_free(declared: object) -> bool:
     return declared is Any or declared is object
 
 
-def free_out(value: Any) -> Any:
+def free_out(value: Any, levels: int = LEVELS_MAX) -> Any:
     """Return the value as JSON can carry it, or raise Misfit."""
     kind = type(value)
     if kind is str:
         return str_out(value)
     if value is None or kind is int or kind is bool:
         return value
-    if kind is dict:
-        return {_key_out(key): free_out(member) for key, member in value.items()}
-    if kind is list:
-        return [free_out(member) for member in value]
+    if kind is dict and levels:
+        return {_key_out(key): free_out(member, levels - 1) for key, member in value.items()}
+    if kind is list and levels:
+        return [free_out(member, levels - 1) for member in value]
     if kind is float:
         return float_out(value) if -_FLOAT_WRITTEN_OUT < value < _FLOAT_WRITTEN_OUT else _equal_int(value)
+    if kind is dict or kind is list:
+        raise Misfit(f"holds free JSON of more than {LEVELS_MAX} levels; flatten it")
     raise Misfit(
         f"holds {kind.__name__} in free JSON, where it would not come back equal; give None, bool, int, float, str, "
         "a list, or a dict with str keys"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.kernel.errors import DefinitionError
-from outbox_kernel.kernel.wire.records import record_fields
+from outbox_kernel.kernel.wire.records import field_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,8 +17,7 @@ _ENVELOPE_NAMES = {"event_id": "eventId", "occurred_at": "occurredOn"}
 
 def names_of(cls: type[Any], layout: str) -> dict[str, str]:
     """Map each field of a record to its key."""
-    names = [field.name for field in record_fields(cls)]
-    return {name: _camel(name) if layout == "camel" else name for name in names}
+    return {name: _camel(name) if layout == "camel" else name for name in field_names(cls)}
 
 
 def event_names(cls: type[Any], layout: str) -> dict[str, str]:

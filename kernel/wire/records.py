@@ -54,6 +54,13 @@ def record_fields(cls: type[Any]) -> tuple[RecordField, ...]:
     return tuple(_of_dataclass(field, hints) for field in dataclasses.fields(cls))
 
 
+def field_names(cls: type[Any]) -> list[str]:
+    """Return the names of the fields of a record, whatever can be told of their types."""
+    if attrs.has(cls):
+        return [field.name for field in fields_of(cls)]
+    return list(cls.model_fields) if is_model(cls) else [field.name for field in dataclasses.fields(cls)]
+
+
 def argument_fields(cls: type[Any]) -> list[RecordField]:
     """Return the fields that are arguments of the constructor; only these travel."""
     return [field for field in record_fields(cls) if field.is_argument]
