@@ -149,22 +149,19 @@ class Capture:
         After the rows are written, since whoever deletes the one that lived before has been waited for by then.
         """
         names = catalogue.definitions.aggregate_by_class
-        streams = [
-            (names[type(each)], found[0])
-            for each in silent
-            if type(each) in names and (found := stream_key(getattr(each, "id", None), each._key_rule.kinds))
-        ]
-        if not streams:
-            return
-        connection = _connection(session, [instance_state(each) for each in silent])
-        query = find_lived(self._schema_on(connection))
-        try:
-            lived = execute(connection, query, tuple(map(list, zip(*streams, strict=True))))
-        except DBAPIError as error:
-            _explain(error, connection)
-            raise
-        if lived is not None:
-            raise id_taken(*streams[lived - 1])
+        # Class by class, since those may be of several databases.
+        for cls in names.keys() & set(map(type, silent)):
+            born = [each for each in silent if type(each) is cls]
+            keys = [stream_key(getattr(each, "id", None), each._key_rule.kinds) for each in born]
+            connection = _connection(session, [instance_state(born[0])])
+            query = find_lived(self._schema_on(connection))
+            try:
+                lived = execute(connection, query, (names[cls], [key[0] for key in keys if key]))
+            except DBAPIError as error:
+                _explain(error, connection)
+                raise
+            if lived is not None:
+                raise id_taken(names[cls], lived)
 
     def _schema_on(self, connection: Connection) -> str | None:
         """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""

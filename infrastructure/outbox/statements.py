@@ -48,16 +48,16 @@ def insert_events(schema: str | None) -> str:
 
 # By the index of the streams' key. What was emitted into a stream has no number, and takes no id.
 _FIND_LIVED = """
-SELECT number FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS born (type, id, number)
+SELECT born.id FROM unnest($2::uuid[]) AS born (id)
 WHERE EXISTS (SELECT FROM {events}
-              WHERE aggregate_type = born.type AND aggregate_id = born.id AND aggregate_version > 0)
+              WHERE aggregate_type = $1 AND aggregate_id = born.id AND aggregate_version > 0)
 LIMIT 1
 """
 
 
 @cache
 def find_lived(schema: str | None) -> str:
-    """Return the query for which of these, from 1, an aggregate has recorded events under already."""
+    """Return the query for an id of these under which an aggregate of the type has recorded events already."""
     return _FIND_LIVED.format(events=qualified("outbox_events", schema))
 
 

@@ -118,6 +118,23 @@ async def test_the_application_lives_with_what_it_is_granted(
             await read(engines["app"], f"(SELECT {secret} FROM outbox_events) AS told")
 
 
+async def test_an_aggregate_without_events_needs_the_right_to_ask_whether_its_id_is_taken(
+    engines: dict[str, AsyncEngine], owner: AsyncEngine
+) -> None:
+    sessions = session_factory(engines["app"])
+    async with engines["app"].connect() as connection:
+        role = await connection.scalar(text("SELECT current_user"))
+    async with owner.begin() as connection:
+        columns = "aggregate_type, aggregate_id, aggregate_version"
+        await connection.execute(text(f"REVOKE SELECT ({columns}) ON events.outbox_events FROM {role}"))
+    async with SqlAlchemyUnitOfWork(sessions) as uow:
+        uow.repository(Wallet).add(Wallet.open("told"))
+        await uow.commit()
+        uow.repository(Wallet).add(Wallet(uuid4(), "silent"))
+        with pytest.raises(PermissionDenied, match=r"lacks a right .*outbox_events"):
+            await uow.commit()
+
+
 async def test_events_written_by_hand_need_the_right_to_read_as_well(engines: dict[str, AsyncEngine]) -> None:
     async def by_hand(role: str) -> int:
         bus = EventBus()

@@ -248,6 +248,9 @@ async def test_a_session_with_several_databases_writes_each_event_beside_its_sta
         session.add_all([wallet, car])
         with pytest.raises(KernelError, match=r"aggregates of several databases.*one session per database"):
             await session.commit()
+        await session.rollback()
+        session.add_all([Wallet(uuid4(), "silent"), Car(uuid4())])
+        await session.commit()
     assert (await rough.outbox(), await second_bank.outbox()) == (["- here"], ["1 there"])
 
 
