@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create
 from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fastapi import FastAPI
-
-    from outbox_kernel.infrastructure.relay import OutboxRelay
 
 _log = logging.getLogger("outbox.start")
 
@@ -104,8 +103,6 @@ class Service:
                 server = ApiServer(app, self.http)
                 freeze_what_stays()
                 await server.serve(listening, lambda: on_started(app))
-                if (failure := app.state.start_failure) is not None:
-                    raise failure
                 _log.info("API has stopped")
         except asyncio.CancelledError:
             if task.uncancel() > 0:
@@ -125,12 +122,15 @@ class Service:
             self.token_key, issuer=self.http.token_issuer, audience=self.http.token_audience
         )
         container = build_container(self.settings, engine)
-        relay = await self._relay(ending) if self.http.relay else None
-        app = create_app(container, authenticator, self.http, relay=relay)
+        hosted = await self._hosted(ending) if self.http.relay else None
+        app = create_app(container, authenticator, self.http, relay=hosted)
         await database_ready(engine, self.settings, wait=wait)
+        if hosted is not None:
+            # Not by the application's own lifespan, whose failures the server tells in its own way.
+            await ending.enter_async_context(hosted.serving())
         return app
 
-    async def _relay(self, ending: AsyncExitStack) -> OutboxRelay | None:
+    async def _hosted(self, ending: AsyncExitStack) -> Hosted | None:
         """Make one with connections of its own, so that neither takes the other's."""
         outbox = Outbox(settings=self.settings, relay_settings=self.relay_settings)
         ending.push_async_callback(outbox.close)
@@ -141,4 +141,4 @@ class Service:
             _log.warning("%s", error)
             return None
         await relay.check()
-        return relay
+        return Hosted(relay)

@@ -8,20 +8,19 @@ import sys
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from sqlalchemy.pool import NullPool
 
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
-from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.database.engine import parse_url
 from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
 from outbox_kernel.infrastructure.outbox.branches import folders_of_nobody
-from outbox_kernel.infrastructure.outbox.migrator import downgrade, loss, migrate, migration_sql
+from outbox_kernel.infrastructure.outbox.migrator import downgrade, loss, migration_sql
+from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from outbox_kernel.infrastructure.outbox.migrator import Loss, Step
 
@@ -65,7 +64,7 @@ def command(*, as_sql: bool, target: str | None, yes: bool, as_json: bool) -> No
 
 
 def _apply(settings: Settings, *, as_json: bool) -> None:
-    steps = _on_database(settings, lambda engine: migrate(engine, settings))
+    steps = _on_database(settings, lambda outbox: outbox.migrate())
     ignored = folders_of_nobody(settings)
     if as_json:
         print_json({"applied": [_row(step) for step in steps], "ignored": ignored})
@@ -76,10 +75,10 @@ def _apply(settings: Settings, *, as_json: bool) -> None:
 
 
 def _undo(settings: Settings, target: str, *, yes: bool, as_json: bool) -> None:
-    lost = _on_database(settings, lambda engine: loss(engine, target, settings))
+    lost = _on_database(settings, lambda outbox: loss(outbox.engine, target, settings))
     if lost.steps and not yes:
         _confirm(lost, ask=sys.stdin is not None and sys.stdin.isatty() and not as_json)
-    steps = _on_database(settings, lambda engine: downgrade(engine, target, settings))
+    steps = _on_database(settings, lambda outbox: downgrade(outbox.engine, target, settings))
     if as_json:
         print_json({"undone": [_row(step) for step in steps], "undelivered_lost": lost.undelivered})
     else:
@@ -102,19 +101,21 @@ def _what_goes(lost: Loss) -> str:
     return f"{undone}, among it {events} not delivered"
 
 
-def _on_database(settings: Settings, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-    return asyncio.run(_connected(_url_with_database(settings), work))
+def _on_database(settings: Settings, work: Callable[[Outbox], Awaitable[T]]) -> T:
+    _require_named_database(settings)
+    return asyncio.run(_connected(settings, work))
 
 
-async def _connected(url: str, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-    engine = create_engine(url, poolclass=NullPool)
+async def _connected(settings: Settings, work: Callable[[Outbox], Awaitable[T]]) -> T:
+    # How relays are set up is no business of a migration's.
+    outbox = Outbox(settings=settings, relay_settings=RelaySettings())
     try:
-        return await work(engine)
+        return await work(outbox)
     finally:
-        await engine.dispose()
+        await outbox.close()
 
 
-def _url_with_database(settings: Settings) -> str:
+def _require_named_database(settings: Settings) -> None:
     """Refuse to make tables in a database that nobody named: libpq would take the one named like the user."""
     url = parse_url(settings.required_database_url)
     # After a bare slash asyncpg takes the name for given, as empty, and looks nowhere else.
@@ -123,7 +124,6 @@ def _url_with_database(settings: Settings) -> str:
         raise BadSetting(
             "DATABASE_URL", "names no database: write postgresql://user:password@host:5432/database"
         )
-    return settings.required_database_url
 
 
 def _tell(steps: Sequence[Step], what_was_done: str) -> None:

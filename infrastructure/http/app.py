@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.http.discovery import apis_of
 from outbox_kernel.infrastructure.http.gate import Gate
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE, document
 from outbox_kernel.infrastructure.http.settings import HttpSettings
+from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
-    from outbox_kernel.infrastructure.relay import OutboxRelay
 
 DOCS, OPENAPI = "/docs", "/openapi.json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -41,26 +41,26 @@ def create_app(
     authenticator: Authenticator,
     settings: HttpSettings | None = None,
     *,
-    relay: OutboxRelay | None = None,
+    relay: OutboxRelay | Hosted | None = None,
 ) -> FastAPI:
     """Assemble the API of all contexts; a relay that is given delivers while the application serves (R11).
 
-    Who made the container and its engine closes them, after the application.
+    Of one that somebody else begins and ends, a `Hosted`, its health tells. Who made the container and its engine
+    closes them, after the application.
     """
     settings = settings or HttpSettings()
-    hosted = None if relay is None else Hosted(relay)
+    hosted = Hosted(relay) if isinstance(relay, OutboxRelay) else relay
     app = FastAPI(
         title="outbox-kernel",
         version=_version(),
         description="Every address but those of health needs a token; what goes wrong is told as RFC 9457 says.",
-        lifespan=_delivering(hosted),
+        lifespan=_delivering(hosted if hosted is not relay else None),
         docs_url=DOCS if settings.docs else None,
         openapi_url=OPENAPI if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
-    app.state.start_failure = None
     app.state.health = health.Health(container, lambda: hosted is not None and hosted.ended is not None)
     app.include_router(health.router)
     _include_contexts(app, container[Settings])
@@ -104,20 +104,12 @@ def _delivering(hosted: Hosted | None) -> Callable[[FastAPI], AbstractAsyncConte
     """Return the lifespan: the relay delivers while the application serves, then gives back what is in hand."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         if hosted is None:
             yield
             return
-        try:
-            await hosted.begin()
-        except Exception as error:
-            # A server tells that in its own way; whoever runs it may want to say it in a sentence.
-            app.state.start_failure = error
-            raise
-        try:
+        async with hosted.serving():
             yield
-        finally:
-            await hosted.end()
 
     return lifespan
 

@@ -92,9 +92,10 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin, and tell."""
+        """Begin, and tell, unless the application has refused to."""
         await super().startup(sockets)
-        self.on_started()
+        if self.started:
+            self.on_started()
 
 
 def _sentence(error: OSError, host: str, port: int) -> str:

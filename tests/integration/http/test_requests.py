@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import ConcurrencyError, UnserializableEvent
 from tests.asking import KEY, USER, asking, bearer, problem
@@ -190,8 +191,9 @@ async def test_a_relay_that_ends_by_itself_is_told(
             await self.broken.wait()
             raise RuntimeError("the relay broke")
 
-    app = create_app(container, BearerTokens(KEY), relay=Breaking())  # type: ignore[arg-type]
-    async with app.router.lifespan_context(app), asking(app) as client:
+    hosted = Hosted(Breaking())  # type: ignore[arg-type]
+    app = create_app(container, BearerTokens(KEY), relay=hosted)
+    async with hosted.serving(), app.router.lifespan_context(app), asking(app) as client:
         assert (await client.get("/health/live")).status_code == 200
         Breaking.broken.set()
         await asyncio.sleep(0)

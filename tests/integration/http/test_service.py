@@ -19,6 +19,7 @@ from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NothingToDe
 from outbox_kernel.infrastructure.http import HttpSettings
 from outbox_kernel.infrastructure.http.serving import listen, url_of
 from outbox_kernel.infrastructure.relay import RelaySettings
+from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, bearer
 from tests.waiting import until
@@ -86,6 +87,19 @@ async def test_with_a_relay_that_has_nothing_to_deliver_to_it_says_so_and_serves
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
     assert "there is nothing to deliver events to" in caplog.text
+
+
+async def test_a_relay_that_cannot_begin_ends_it_with_the_reason(
+    database: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R14: rather than to serve, and to be told unwell by its health alone."""
+
+    async def begin(_: Hosted) -> None:
+        raise DatabaseUnreachable("the database has gone")
+
+    monkeypatch.setattr(Hosted, "begin", begin)
+    with closing(listen("127.0.0.1", 0)) as listening, pytest.raises(DatabaseUnreachable, match="has gone"):
+        await service(database, relay=True).run(listening, wait=False, on_started=_never)
 
 
 async def test_a_relay_with_nothing_to_deliver_to_is_refused(
