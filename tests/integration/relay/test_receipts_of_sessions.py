@@ -175,6 +175,31 @@ async def test_a_session_over_async_psycopg_leaves_a_receipt(stage: Stage) -> No
     await engine.dispose()
 
 
+async def test_a_synchronous_handler_leaves_a_receipt_and_commits_once(stage: Stage) -> None:
+    """K5, R6: it runs in a thread of its own."""
+    engine = create_engine(stage.engine.url.set(drivername="postgresql+psycopg"))
+    sessions = install_capture(sessionmaker(engine))
+    twice: list[bool] = []
+
+    def book(event: Noted) -> None:
+        for _ in range(1 + len(twice)):
+            with sessions.begin() as session:
+                session.execute(line(event.what))
+
+    await stage.put("a")
+    for _ in range(2):
+        await stage.drain(HandlerRegistration("h", book, (Noted,)))
+        await make_due_again(stage)
+    assert await stage.journal() == ["a"]
+    assert await stage.receipts() == [("a", "h", "done")]
+    twice.append(True)
+    await stage.put("b")
+    await stage.drain(HandlerRegistration("h", book, (Noted,)))
+    assert await stage.journal() == ["a", "b"]
+    assert await stage.deliveries() == {("b", "h"): "dead"}
+    engine.dispose()
+
+
 async def test_two_commits_of_one_session_in_a_thread_are_dead(stage: Stage) -> None:
     """R6."""
     engine = create_engine(stage.engine.url.set(drivername="postgresql+psycopg"))
