@@ -189,7 +189,8 @@ class AggregateRoot(_Identified):
     def _complete(self, next_number: Callable[[], int], *, is_new: bool) -> None:
         """Get, in memory, what a row would bring: an id that is left to it."""
         if is_new and self._key_rule.may_come_later and id_of(self) is None:
-            self.id = next_number()
+            numbered: Any = self  # as its class declares its id, and this one does not
+            numbered.id = next_number()
 
     def _unkey_events(self) -> None:
         """Let the events wait again: the row that made the id never was."""

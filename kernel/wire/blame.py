@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from outbox_kernel.kernel.errors import MalformedPayload, UnserializableEvent
@@ -84,6 +85,8 @@ def _cause(field: RecordField, error: Exception) -> Exception | None:
 
 
 def _reason(field: RecordField, error: Exception) -> str:
+    if "integer string conversion" in str(error):
+        return f"holds an int of over {sys.get_int_max_str_digits():,} digits, which nobody reads back; give its text"
     if is_secret(field) and not isinstance(error, Misfit):  # what the libraries say may quote the value
         return "holds a value, not shown here, that does not fit its type"
     return str(error)

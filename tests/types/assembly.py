@@ -7,9 +7,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, assert_type
 
+from fastapi import FastAPI
+from lagom import Container
 from sqlalchemy import Column, MetaData, Table, Text, Uuid, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, registry, sessionmaker
+from starlette.applications import Starlette
 
 from outbox_kernel import (
     EventBus,
@@ -35,6 +38,7 @@ from outbox_kernel import (
     outbox_metadata,
     session_factory,
 )
+from outbox_kernel.infrastructure.brokers import Publisher, Queue
 from tests.types.domain import Counter, CounterRaised, Order
 from tests.types.reacting import ShipOrder
 from tests.types.use_cases import AlreadyShipped, ShipOrderHandler
@@ -111,10 +115,19 @@ ENGINE = create_engine("postgresql://localhost/shop")
 outbox = Outbox(ENGINE, contexts=["shop"], container=made_by)
 
 
+PUBLISHERS = (Publisher("orders", ("order.*",), exchange="orders"),)
+QUEUES = (Queue("shipping", ("order.shipped",), exchange="orders"),)
+
+
 @asynccontextmanager
-async def lifespan(application: object) -> AsyncGenerator[None, None]:
-    async with outbox.lifespan()(application):
-        yield
+async def warm(application: FastAPI) -> AsyncGenerator[dict[str, int], None]:
+    yield {"warm": len(application.routes)}
+
+
+fastapi = FastAPI(lifespan=outbox.lifespan())
+with_its_own = FastAPI(lifespan=outbox.lifespan(warm, wait=True, on_end=print))
+starlette = Starlette(lifespan=outbox.lifespan())
+by_lagom = Outbox(container=Container())
 
 
 async def the_object_gives_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Self, assert_type
 from uuid import UUID, uuid4
@@ -57,6 +57,11 @@ class OrderShipped(DomainEvent):
     label: bytes = b""
 
 
+@event("order.forgotten", layout="camel", version=2, first_version=2)
+class OrderForgotten(DomainEvent):
+    order_id: OrderId
+
+
 @upcasts("order.placed", from_version=1)
 def totals_have_a_currency(payload: dict[str, Any]) -> dict[str, Any]:
     return {**payload, "total": {"amount": payload["total"], "currency": "EUR"}}
@@ -78,6 +83,7 @@ class Order(AggregateRoot):
     def ship(self, took: timedelta) -> None:
         self.shipped = True
         self.record(OrderShipped(self.id, took, label=b"\xff"))
+        self.record(OrderForgotten(self.id), not_before=datetime.now(UTC) + timedelta(days=30))
 
 
 @event

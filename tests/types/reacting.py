@@ -43,7 +43,7 @@ class Tell:
         assert_type(event.order_id.value.hex, str)
 
 
-@handles(OrderShipped)
+@handles(OrderShipped, queue="shipping", atomic=True, ordered=False)
 async def thank(event: OrderShipped, ship: ShipOrderHandler) -> None:
     assert_type(ship, ShipOrderHandler)
 
