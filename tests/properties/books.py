@@ -164,7 +164,8 @@ class Writer:
     def shows_what_is_not_committed(self, thing: Thing) -> bool:
         """Whether it was loaded since the transaction has written."""
         wrote = self._first_write(None)
-        return thing.now is not None and wrote is not None and thing.loaded_at > wrote
+        read = thing.status == "stored" and thing.now is not None
+        return read and wrote is not None and thing.loaded_at > wrote
 
     def may_not_leave(self, thing: Thing) -> bool:
         """Whether a rollback, or else the commit, would miss it."""
