@@ -87,7 +87,7 @@ async def _in_thread(name: str, work: Callable[[], Any]) -> Any:
 
     A daemon, and in no pool: one that hangs keeps neither the process from ending nor another from beginning.
     """
-    from asyncio import get_running_loop  # noqa: PLC0415 - a third of the kernel's import time
+    from asyncio import get_running_loop  # noqa: PLC0415 - who only writes a domain does without
 
     loop, context = get_running_loop(), copy_context()
     ended: Future[tuple[Any, BaseException | None]] = loop.create_future()
