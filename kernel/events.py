@@ -62,7 +62,10 @@ _UNSTAMPED = Stamp()
 
 
 def sensitive(**options: Any) -> Any:
-    """Declare a field whose value is masked in `repr`, in logs and by the command line (K11)."""
+    """Declare a field whose value is masked in `repr`, in logs and by the command line (K11).
+
+    In a dataclass or a pydantic model the type says it: `token: Annotated[str, sensitive()]`.
+    """
     if "repr" in options:
         raise DefinitionError(
             "sensitive() takes no repr=, since what it declares is never shown; leave it out"

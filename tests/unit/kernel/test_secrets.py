@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import attrs
 import pytest
-from pydantic import BaseModel, ConfigDict, RootModel
+from pydantic import BaseModel, ConfigDict, RootModel, field_validator
 
 from outbox_kernel.kernel import (
     DefinitionError,
@@ -270,6 +270,30 @@ def test_what_an_upcaster_says_of_a_secret_is_not_said() -> None:
     ) as refused:
         deserialize_event("invited", stored_token("s3cret"), 1)
     assert "s3cret" not in "".join(map(str, _chain(refused.value)))
+
+
+def test_what_a_model_says_of_its_secret_is_not_said() -> None:
+    """K11."""
+
+    class Pin(BaseModel):
+        code: Token
+        name: str = ""
+
+        @field_validator("code")
+        @classmethod
+        def long_enough(cls, code: str) -> str:
+            if len(code) < 9:
+                raise ValueError(f"{code} is too short")
+            return code
+
+    cls = probe(Pin)
+    with pytest.raises(UnserializableEvent, match="'value' holds a value, not shown here") as refused:
+        serialize_event(cls(Pin.model_construct(code="s3cret")))
+    stored = json.loads(serialize_event(cls(Pin(code="s3cret_and_long"))))
+    with pytest.raises(MalformedPayload, match="key 'value' holds a value, not shown here") as unreadable:
+        deserialize_event("probe", {**stored, "value": {"code": "s3cret"}})
+    for found in (unreadable, refused):
+        assert "s3cret" not in "".join(map(str, _chain(found.value)))
 
 
 def test_what_a_class_says_of_its_secret_is_not_said() -> None:
