@@ -131,7 +131,10 @@ class AggregateRoot(_Identified):
         """Show identity and version from what is at hand; never load, never fail, never show a secret."""
         state = self.__dict__
         pending = len(self.recorded_events)
-        return f"<{type(self).__name__} {state.get('id')} version={state.get('version')} recorded={pending}>"
+        return f"<{type(self).__name__} {self._shown_id()} version={state.get('version')} recorded={pending}>"
+
+    def _shown_id(self) -> object:
+        return self.__dict__.get("id")
 
     # --- for the units of work, which know what is committed -------------------------------------------
 

@@ -65,6 +65,12 @@ class MappedAggregate(AggregateRoot):
             constructor = object_mapper(self).registry.constructor.__get__(self)
         constructor(**values)
 
+    def _shown_id(self) -> object:
+        state, mapper = self.__dict__, object_mapper(self)
+        if "id" in state:
+            return state["id"]
+        return state.get(mapper.get_property_by_column(mapper.primary_key[0]).key)
+
     def _complete(self, next_number: Callable[[], int], *, is_new: bool) -> None:
         """Get, in memory, what the columns' defaults bring, and what the server would make of a key."""
         self.revision = 1 if is_new else (self.revision or 0) + 1

@@ -180,8 +180,10 @@ def _birth_of(aggregate: AggregateRoot) -> Flushed | None:
 
 def _on_key_set(index: int, aggregate: AggregateRoot, value: object, *_: object) -> None:
     """Refuse another id for what is stored: its events would be those of an aggregate that does not exist."""
-    key = attributes.instance_state(aggregate).key
-    if key is not None and key[1][index] != value:
+    state = attributes.instance_state(aggregate)
+    if state.key is not None and state.key[1][index] != value:
+        for name in state.mapper.composites.keys():  # noqa: SIM118 - no mapping, though it has keys
+            state.dict.pop(name, None)  # which has taken the other id, and is made anew of what there is
         raise IdentityMoved(
             f"{aggregate!r} is stored, and its id cannot become {value!r}, since its events are told of the one that "
             "it has; make a new aggregate of that id, and delete this one"

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 import pytest
 from sqlalchemy import Text, select, text
-from sqlalchemy.ext.asyncio import async_scoped_session
+from sqlalchemy.ext.asyncio import async_scoped_session, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, declarative_base, mapped_column, registry
 
 from outbox_kernel import (
@@ -20,12 +20,14 @@ from outbox_kernel import (
     aggregate,
     applies,
     bus_of,
+    session_factory,
 )
 from outbox_kernel.errors import (
     AggregateHasNoId,
     AggregateIdTaken,
     ConcurrencyError,
     DefinitionError,
+    IdentityMoved,
     MappingRefused,
     StaleAggregate,
     UncommittedEvents,
@@ -357,6 +359,47 @@ async def test_an_event_that_a_listener_records_on_a_row_without_a_key_is_stored
 
         await session.commit()
     assert await streams(shop) == [("shop.order", str(order.id), 1, "placed")]
+
+
+@pytest.mark.parametrize("cls", [Order, Counted, Ticket])
+async def test_another_driver_makes_keys_as_well(shop: Bank, cls: Any) -> None:
+    """C9, C10: psycopg."""
+    engine = create_async_engine(shop.engine.url.set(drivername="postgresql+psycopg"))
+    maker = session_factory(engine)
+    async with maker() as session:
+        made = [cls() for _ in range(3)]
+        for number, each in enumerate(made):
+            each.record(Told(str(number)))
+        session.add_all(made)
+        await session.commit()
+    await engine.dispose()
+    key = {"Ticket": lambda _: None}.get(cls.__name__, str)
+    found = [(row[1], row[2], row[3]) for row in await streams(shop)]
+    assert found == [(key(each.id), 1, str(number)) for number, each in enumerate(made)]
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "other"),
+    [
+        (lambda: Order(id=7), "id", 8),
+        (lambda: Invoice(id=InvoiceNumber(7)), "id", InvoiceNumber(8)),
+        (lambda: Renamed(number=7), "number", 8),
+        (lambda: Renamed(number=7), "id", 8),
+    ],
+)
+async def test_a_stored_id_is_not_changed_whatever_it_is_made_of(
+    shop: Bank, make: Any, name: str, other: object
+) -> None:
+    """C3: its stream would begin anew, or in the middle."""
+    async with shop.session() as session:
+        session.add(made := make())
+        made.record(Told("first"))
+        await session.commit()
+        with pytest.raises(IdentityMoved, match="is stored, and its id cannot become"):
+            setattr(made, name, other)
+        made.record(Told("second"))
+        await session.commit()
+    assert [row[1:] for row in await streams(shop)] == [("7", 1, "first"), ("7", 2, "second")]
 
 
 async def test_a_key_that_is_given_after_the_record_is_the_events_own(shop: Bank) -> None:
