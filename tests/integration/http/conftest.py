@@ -13,8 +13,10 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox_kernel.infrastructure.container import build_container
+from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.http import BearerTokens, create_app
 from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.kernel import catalogue, discover_handlers
 from tests import servers
 from tests.asking import KEY, asking
 from tests.migrated import migrated_database
@@ -43,6 +45,14 @@ def app(container: Container) -> FastAPI:
 async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     async with asking(app) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def only_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what other tests of this process have registered, since no container here can make it."""
+    handlers = discover_handlers(context_packages(Settings()))
+    mine = {each.name: each for each in handlers if each.handler.__module__.startswith("contexts.")}
+    monkeypatch.setattr(catalogue.definitions, "handlers", mine)
 
 
 Ask = Callable[..., Awaitable[list[tuple[Any, ...]]]]

@@ -39,7 +39,7 @@ async def test_it_serves_until_a_signal(database: Settings, relay: bool) -> None
         serving = asyncio.create_task(
             service(database, relay=relay).run(listening, wait=False, on_started=lambda _: started.set())
         )
-        await started.wait()
+        await begun(serving, started)
         async with httpx.AsyncClient(base_url=url, headers=bearer()) as client:
             assert (await client.get("/health/ready")).status_code == 200
             answer = await client.post("/accounts", json={"email": f"served{relay}@example.org"})
@@ -83,7 +83,7 @@ async def test_with_a_relay_that_has_nothing_to_deliver_to_it_says_so_and_serves
         serving = asyncio.create_task(
             service(alone, relay=True).run(listening, wait=False, on_started=lambda _: started.set())
         )
-        await started.wait()
+        await begun(serving, started)
         os.kill(os.getpid(), signal.SIGTERM)
         await serving
     assert "there is nothing to deliver events to" in caplog.text
@@ -116,6 +116,15 @@ async def test_a_relay_with_nothing_to_deliver_to_is_refused(
 
 def test_its_key_is_not_shown(database: Settings) -> None:
     assert KEY not in repr(attrs.evolve(service(database)))
+
+
+async def begun(serving: asyncio.Task[None], started: asyncio.Event) -> None:
+    """Wait until it serves, or say why it does not."""
+    waiting = asyncio.create_task(started.wait())
+    await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if serving.done():
+        serving.result()
 
 
 def _never(_app: object) -> None:
