@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, id_of
-from outbox_kernel.kernel.errors import AggregateHasNoId, AggregateIdTaken, ConcurrencyError
+from outbox_kernel.kernel.errors import (
+    AggregateHasNoId,
+    AggregateIdTaken,
+    ConcurrencyError,
+    IdentityMoved,
+)
 from outbox_kernel.kernel.identity import uuid_of
 
 if TYPE_CHECKING:
@@ -65,6 +70,14 @@ def conflict(aggregate_type: str | None, aggregate_id: UUID | None, version: int
     return ConcurrencyError(
         f"another unit of work wrote {aggregate_type} {aggregate_id} first; load it again and retry",
         **named,  # type: ignore[arg-type]  # each by its own name
+    )
+
+
+def identity_moved(aggregate: AggregateRoot, key: Key) -> IdentityMoved:
+    """Return the error for another id of what is stored."""
+    return IdentityMoved(
+        f"{aggregate!r} is stored as {key[1]}, and its id cannot become another, since its events are told of that "
+        "one; make a new aggregate of the new id, and remove this one"
     )
 
 

@@ -19,6 +19,7 @@ from outbox_kernel.kernel.testing.records import CommittedEvent
 from outbox_kernel.kernel.testing.rules import (
     check_unique,
     conflict,
+    identity_moved,
     key_of,
     normalized,
     place_of,
@@ -205,6 +206,8 @@ class InMemoryStore:
                 raise conflict(type_name_of(aggregate), uuid, 1 if change.row is None else None)
             if change.removed:
                 del rows[key]
+            elif key_of(aggregate) != key:
+                raise identity_moved(aggregate, key)
             else:
                 rows[key] = copied(aggregate)
         return rows

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_kernel.kernel import UnitOfWork, UnserializableEvent, VersionMoved, event_context
+from outbox_kernel.kernel import IdentityMoved, UnitOfWork, UnserializableEvent, VersionMoved, event_context
 from outbox_kernel.kernel.catalogue import aggregate_type_of
 from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter
@@ -200,6 +200,23 @@ async def test_a_version_that_was_raised_by_hand_is_refused(adapter: Adapter) ->
         with pytest.raises(VersionMoved, match="from version 1 to 9"):
             await uow.commit()
     assert await adapter.numbers() == [1]
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_another_id_of_a_stored_aggregate_is_refused(adapter: Adapter, told: bool) -> None:
+    wallet_id, other_id = await adapter.given(), await adapter.given("other")
+    async with adapter.unit_of_work() as uow:
+        wallet, other = await _loaded(adapter, uow, wallet_id), await _loaded(adapter, uow, other_id)
+        with pytest.raises(IdentityMoved, match="its id cannot become"):
+            wallet.id = other.id
+            if told:
+                wallet.pay(1)
+            await uow.commit()
+        await uow.rollback()
+    assert await adapter.numbers() == [1, 1]
+    stored = await adapter.stored(wallet_id)
+    assert stored is not None
+    assert stored.owner != "other"
 
 
 async def test_a_version_that_was_set_back_past_an_event_is_refused(adapter: Adapter) -> None:
