@@ -95,6 +95,7 @@ class OutboxRelay:
             self._settings.code_version,
             takes_events=self._queues is None,
         )
+        self._is_checked = False
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._work: Delivering | None = None
@@ -131,6 +132,7 @@ class OutboxRelay:
         check_upcasters()
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
+        self._is_checked = True
 
     def look_at(self, turns: Iterable[TurnKey]) -> None:
         """Look at once for deliveries that somebody in this process has just committed."""
@@ -186,7 +188,9 @@ class OutboxRelay:
     async def _start(self) -> Delivering:
         if self._work is not None:
             return self._work
-        await self.check()
+        if not self._is_checked:
+            await self.check()
+        self._is_checked = False
         work = self._assembled(Roster([*self._carried_handlers(), *self._carried_publishers()]))
         work.presses.open()
         try:

@@ -69,6 +69,20 @@ async def test_fastapi_delivers_while_it_serves_and_gives_back_at_the_end(
     assert (shop.seen, await ask(LIVE)) == (["cake"], [0])
 
 
+async def test_at_the_start_each_handler_is_made_once(shop: Shop, empty_postgres_url: str) -> None:
+    """To see that it can be; whoever makes them may count."""
+    made: list[str] = []
+
+    def making(kind: type) -> Any:
+        made.append(kind.__name__)
+        return kind()
+
+    outbox = Outbox(empty_postgres_url, contexts=shop.name, container=making)
+    await outbox.migrate()
+    async with serving(Starlette(lifespan=outbox.lifespan())):
+        assert made == ["Pack"]
+
+
 async def test_the_applications_own_lifespan_begins_before_and_ends_after(
     outbox: Outbox, shop: Shop, ask: Ask
 ) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from lagom import Container
+from sqlalchemy import create_engine as sync_engine
+from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel import EventBus, Outbox, Settings, SqlAlchemyUnitOfWork, UnitOfWork, bus_of, create_engine
 from outbox_kernel.errors import (
@@ -78,6 +81,19 @@ async def test_its_sessions_and_those_it_is_attached_to_capture(outbox: Outbox, 
             await session.commit()
     await outbox.relay().run_until_idle()
     assert shop.seen == ["cake", "cake"]
+
+
+async def test_a_synchronous_script_over_psycopg_is_attached_as_well(
+    outbox: Outbox, shop: Shop, empty_postgres_url: str
+) -> None:
+    engine = sync_engine(make_url(empty_postgres_url).set(drivername="postgresql+psycopg"))
+    own = outbox.attach(sessionmaker(engine))
+    with own() as session:
+        bus_of(session).emit(shop.ordered("bread"))
+        session.commit()
+    engine.dispose()
+    await outbox.relay().run_until_idle()
+    assert shop.seen == ["bread"]
 
 
 async def test_a_session_without_capture_is_given_events_by_hand(
