@@ -23,12 +23,12 @@ _NOT_THE_PLACE = ("contextlib", "outbox_kernel")
 
 
 class Watch:
-    """Watches over one open unit of work: `is_held` says of an aggregate whether some unit or session has it."""
+    """Watches over one open unit of work: `without_place` picks from aggregates those that no unit or session has."""
 
-    __slots__ = ("_committed", "_is_held", "_noted", "_noted_count_max", "_open", "_outer")
+    __slots__ = ("_committed", "_noted", "_noted_count_max", "_open", "_outer", "_without_place")
 
-    def __init__(self, is_held: Callable[[AggregateRoot], bool]) -> None:
-        self._is_held = is_held
+    def __init__(self, without_place: Callable[[Sequence[AggregateRoot]], list[AggregateRoot]]) -> None:
+        self._without_place = without_place
         self._noted: dict[int, AggregateRoot] = {}
         self._noted_count_max = _NOTED_COUNT_MIN
         self._open, self._committed = True, False
@@ -42,9 +42,9 @@ class Watch:
             return
         self._noted[id(aggregate)] = aggregate
         if len(self._noted) > self._noted_count_max:
-            loose = self._loose()
-            self._noted = {id(each): each for each in loose}
-            self._noted_count_max = max(_NOTED_COUNT_MIN, 2 * len(loose))
+            left = self._left()
+            self._noted = {id(each): each for each in left}
+            self._noted_count_max = max(_NOTED_COUNT_MIN, 2 * len(left))
 
     def committed(self) -> None:
         """Note that the unit has committed."""
@@ -59,7 +59,7 @@ class Watch:
         self._open = False
         # Not by a token: a fixture leaves in another context than it has entered in.
         watch.set(self._outer)
-        forgotten = [each for each in self._loose() if each.recorded_events]
+        forgotten = [each for each in self._left() if each.recorded_events]
         self._noted.clear()
         if self._outer is None or not self._outer._open:
             return forgotten
@@ -82,8 +82,8 @@ class Watch:
                 "call `uow.repository(…).add(…)` before the commit"
             )
 
-    def _loose(self) -> list[AggregateRoot]:
-        return [each for each in self._noted.values() if not self._is_held(each)]
+    def _left(self) -> list[AggregateRoot]:
+        return self._without_place(list(self._noted.values()))
 
 
 watch: ContextVar[Watch | None] = ContextVar("outbox_watch", default=None)

@@ -20,7 +20,7 @@ from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
 from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from types import TracebackType
 
@@ -107,7 +107,7 @@ class SqlAlchemyUnitOfWork:
         session = self._session_factory()
         self._captured(session)
         self._session = session
-        self._watch = Watch(_is_in_a_session)
+        self._watch = Watch(_without_session)
         return self
 
     async def __aexit__(
@@ -197,9 +197,9 @@ class SqlAlchemyUnitOfWork:
             raise meaning from error
 
 
-def _is_in_a_session(aggregate: AggregateRoot) -> bool:
-    state = vars(aggregate).get("_sa_instance_state")
-    return state is not None and state.session is not None
+def _without_session(aggregates: Sequence[AggregateRoot]) -> list[AggregateRoot]:
+    states = ((each, vars(each).get("_sa_instance_state")) for each in aggregates)
+    return [each for each, state in states if state is None or state.session is None]
 
 
 def _explained(error: BaseException, session: AsyncSession) -> Exception | None:

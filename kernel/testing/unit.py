@@ -127,9 +127,10 @@ class Unit:
             events += change.last_events or change.aggregate._uncommitted_events()
         return [type(event).__name__ for event in events]
 
-    def holds(self, aggregate: AggregateRoot) -> bool:
-        """Whether the aggregate was added here, loaded or removed."""
-        return id(aggregate) in self._removed or is_among(aggregate, (*self._new, *self._held.values()))
+    def without_place(self, aggregates: Sequence[AggregateRoot]) -> list[AggregateRoot]:
+        """Return those that were neither added here nor loaded nor removed."""
+        here = {*map(id, self._new), *map(id, self._held.values()), *self._removed}
+        return [each for each in aggregates if id(each) not in here]
 
     def leave(self) -> None:
         """Take back what no commit has stored, if there is any."""

@@ -85,7 +85,7 @@ class InMemoryUnitOfWork:
                 f"{type(self).__name__} is open already; a unit of work is entered once at a time"
             )
         self._unit = Unit(self.store)
-        self._watch = Watch(self._unit.holds)
+        self._watch = Watch(self._unit.without_place)
         return self
 
     async def __aexit__(

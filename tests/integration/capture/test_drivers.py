@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -330,6 +331,22 @@ async def test_a_missing_outbox_is_said_in_a_sentence(empty_postgres_url: str, n
 
     await driver.run(work)
     await driver.dispose()
+
+
+async def test_whoever_listens_to_the_engine_hears_of_the_insert_with_its_context(
+    bank: Bank, driver: Driver, sessions: Sessions
+) -> None:
+    """C6."""
+    heard = []
+
+    def hear(_: object, __: object, statement: str, ___: object, context: Any, ____: object) -> None:
+        assert context is not None
+        heard.append(statement)
+
+    listen(driver.engine, "before_cursor_execute", hear)
+    await driver.run(lambda: opened(sessions))
+    assert sum("INSERT INTO outbox_events" in statement for statement in heard) == 1
+    assert await bank.outbox() == ["1 ada"]
 
 
 # --- AUTOCOMMIT -------------------------------------------------------------------------------------------

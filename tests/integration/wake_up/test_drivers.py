@@ -156,6 +156,33 @@ commit()
 }
 
 
+AWAITING_PROGRAM = """
+import asyncio, sys
+from uuid import uuid4
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from contexts.profiles.events import ProfileCreated
+from outbox_kernel import bus_of, install_capture
+
+async def program():
+    make = install_capture(async_sessionmaker(create_async_engine(sys.argv[1])))
+    async with make.begin() as session:
+        bus_of(session).emit(ProfileCreated(uuid4(), uuid4()))
+
+asyncio.run(program())
+"""
+
+
+async def test_the_last_commit_of_a_program_that_awaits_psycopg_is_told(url: str, ear: Ear) -> None:
+    """R10, C9."""
+    by_psycopg = url.replace("postgresql://", "postgresql+psycopg://")
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", AWAITING_PROGRAM, by_psycopg), cwd=ROOT, env=environment_with()
+    )
+    assert await program.wait() == 0
+    await ear.say("the end")
+    assert [await ear.next(), await ear.next()] == ["", "the end"]
+
+
 @pytest.mark.parametrize("end", ENDS)
 async def test_the_last_commit_of_a_synchronous_program_is_told(end: str, url: str, ear: Ear) -> None:
     """R10, C9: a plain script, which knows of no event loop."""
