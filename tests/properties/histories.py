@@ -16,8 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.kernel import StaleAggregate, UncommittedEvents, retry_on_conflict
-from tests.bank import Bank
-from tests.domain import Announced, Noted, Opened, Paid, Wallet, journal
+from tests.domain import Announced, Noted, Opened, Paid, journal
 from tests.properties.books import Announcement, Row, Thing
 from tests.properties.worlds import Place, Side, Worlds, chosen
 
@@ -41,7 +40,7 @@ class History(Worlds):
 
     def create(self, who: str, which: int, flag: bool) -> None:
         """A new aggregate, with its first event or, by the flag, without."""
-        wallet, row = Wallet(UUID(int=next(_ids)), "ada"), Row()
+        wallet, row = self.place.kind.make(next(_ids)), Row()
         if not flag:
             word = self.world.word("opened")
             wallet.record(Opened(word))
@@ -74,7 +73,7 @@ class History(Worlds):
                 side.writer.flush()
             return side.writer.load(wallet_id)
 
-        get = partial(side.session.get, Wallet, wallet_id)
+        get = partial(side.session.get, self.place.kind.cls, wallet_id)
         done, thing, wallet = self._both(side, think, get, flushes=self.autoflush)
         if done:
             assert (thing is None) == (wallet is None)
@@ -154,7 +153,7 @@ class History(Worlds):
         """An event of the bus, by the flag in an aggregate's stream."""
         side = self.sides[who]
         announcement = Announcement(self.world.word("announced"), chosen(which, self.seen) if flag else None)
-        announce(side.session, announcement)
+        announce(self.place, side.session, announcement)
         side.writer.waiting.append(announcement)
 
     def execute(self, who: str, which: int, flag: bool) -> None:
@@ -311,12 +310,12 @@ class History(Worlds):
         """A third writer is first, wherever it need not wait; by the flag with no event."""
         if wallet_id := chosen(which, self._unlocked()):
             if flag:
-                self.run(change_once(self.place.bank, wallet_id))
+                self.run(change_once(self.place, wallet_id))
                 row = self.world.rows[wallet_id]
                 self.world.rows[wallet_id] = row._replace(balance=row.balance + 1, revision=row.revision + 1)
             else:
                 word = self.world.word("paid")
-                self.run(record_once(self.place.bank, wallet_id, word))
+                self.run(record_once(self.place, wallet_id, word))
                 self._committed(wallet_id, word)
             self.compare()
 
@@ -324,7 +323,7 @@ class History(Worlds):
         """A use case loses its first attempt to another writer, and wins the second."""
         if wallet_id := chosen(which, self._unlocked()):
             others, word = self.world.word("paid"), self.world.word("noted")
-            self.run(record_with_retry(self.place.bank, wallet_id, word, others))
+            self.run(record_with_retry(self.place, wallet_id, word, others))
             self._committed(wallet_id, others)
             self._committed(wallet_id, word)
             self.compare()
@@ -348,35 +347,35 @@ def row_of(thing: Thing) -> Row:
     return thing.now
 
 
-def announce(session: AsyncSession, announcement: Announcement) -> None:
-    aggregate_type = None if announcement.wallet_id is None else Wallet
+def announce(place: Place, session: AsyncSession, announcement: Announcement) -> None:
+    aggregate_type = None if announcement.wallet_id is None else place.kind.cls
     bus_of(session.sync_session).emit(
         Announced(announcement.word), aggregate_type=aggregate_type, aggregate_id=announcement.wallet_id
     )
 
 
-async def record_once(bank: Bank, wallet_id: UUID, word: str) -> None:
-    async with bank.session() as session:
-        (await session.get_one(Wallet, wallet_id)).record(Noted(word))
+async def record_once(place: Place, wallet_id: UUID, word: str) -> None:
+    async with place.bank.session() as session:
+        (await session.get_one(place.kind.cls, wallet_id)).record(Noted(word))
         await session.commit()
 
 
-async def change_once(bank: Bank, wallet_id: UUID) -> None:
-    async with bank.session() as session:
-        (await session.get_one(Wallet, wallet_id)).balance += 1
+async def change_once(place: Place, wallet_id: UUID) -> None:
+    async with place.bank.session() as session:
+        (await session.get_one(place.kind.cls, wallet_id)).balance += 1
         await session.commit()
 
 
-async def record_with_retry(bank: Bank, wallet_id: UUID, word: str, others: str) -> None:
+async def record_with_retry(place: Place, wallet_id: UUID, word: str, others: str) -> None:
     versions: list[int] = []
 
     @retry_on_conflict
     async def use_case() -> None:
-        async with bank.session() as session:
-            wallet = await session.get_one(Wallet, wallet_id)
+        async with place.bank.session() as session:
+            wallet = await session.get_one(place.kind.cls, wallet_id)
             versions.append(wallet.version)
             if len(versions) == 1:
-                await record_once(bank, wallet_id, others)
+                await record_once(place, wallet_id, others)
             wallet.note(word)
             await session.commit()
 

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel.infrastructure.outbox import install_capture
@@ -22,6 +22,7 @@ from tests import drivers
 from tests.bank import Bank, engine_of
 from tests.properties.faces import faces_of
 from tests.properties.histories import History
+from tests.properties.kinds import DECLARED, IMPERATIVE, Base, Kind
 from tests.properties.worlds import Place
 
 STEPS = 50
@@ -94,7 +95,7 @@ class CaptureMachine(RuleBasedStateMachine):
 
 
 @contextmanager
-def opened(url: str, driver: str) -> Iterator[Place]:
+def opened(url: str, driver: str, kind: Kind) -> Iterator[Place]:
     """One loop and one engine for all histories of a run."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner, ExitStack() as stack:
         by_psycopg = url.replace("postgresql://", "postgresql+psycopg://")
@@ -105,26 +106,38 @@ def opened(url: str, driver: str) -> Iterator[Place]:
         else:
             engine = create_async_engine(by_psycopg, connect_args={"options": OPTIONS})
         stack.callback(lambda: runner.run(engine.dispose()))
+        runner.run(created(engine))
         if driver != "psycopg, sync":
-            yield Place(runner, Bank.on(engine), witness)
+            yield Place(runner, Bank.on(engine), witness, kind)
             return
         waiting = create_engine(by_psycopg, connect_args={"options": OPTIONS})
         stack.callback(waiting.dispose)
         maker = install_capture(sessionmaker(waiting, expire_on_commit=False))
-        yield Place(runner, Bank(engine, faces_of(maker)), witness, awaits=False)
+        yield Place(runner, Bank(engine, faces_of(maker)), witness, kind, awaits=False)
+
+
+async def created(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.create_all)
 
 
 async def connected(url: str) -> Any:
     return await asyncpg.connect(url)
 
 
-@pytest.mark.parametrize("driver", drivers.NAMES)
-def test_the_outbox_holds_exactly_the_events_of_the_state_that_commits(bank_url: str, driver: str) -> None:
-    """C, C9: in every history of two sessions, whatever commits and whatever does not."""
-    # What the drivers differ in is little: most histories are for the one that most sessions have.
-    examples = settings().max_examples // (1 if driver == "asyncpg" else 4)
+@pytest.mark.parametrize(
+    ("driver", "kind"),
+    [*((name, IMPERATIVE) for name in drivers.NAMES), ("asyncpg", DECLARED)],
+    ids=lambda each: each if isinstance(each, str) else each.wallets,
+)
+def test_the_outbox_holds_exactly_the_events_of_the_state_that_commits(
+    bank_url: str, driver: str, kind: Kind
+) -> None:
+    """C, C9, C10: in every history of two sessions, whatever commits and whatever does not."""
+    # What these differ in is little: most histories are for what most sessions have.
+    examples = settings().max_examples // (1 if (driver, kind) == ("asyncpg", IMPERATIVE) else 4)
     try:
-        with opened(bank_url, driver) as place:
+        with opened(bank_url, driver, kind) as place:
             machine = type("CaptureMachine", (CaptureMachine,), {"place": place})
             run_state_machine_as_test(
                 machine, settings=settings(stateful_step_count=STEPS, max_examples=examples)

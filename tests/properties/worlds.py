@@ -17,14 +17,15 @@ from outbox_kernel.kernel import ConcurrencyError
 from tests.bank import Bank
 from tests.domain import Wallet
 from tests.properties.books import Conflict, Thing, Told, World, Writer
+from tests.properties.kinds import IMPERATIVE, Kind
 
 T = TypeVar("T")
 
 OUTBOX = """
 SELECT payload->>'what', aggregate_id, aggregate_version FROM outbox_events WHERE position > $1 ORDER BY position
 """
-WALLETS = "SELECT id, balance, version, revision FROM bank_wallets WHERE id = ANY($1)"
-ENTRIES = "SELECT wallet_id, text FROM bank_entries WHERE wallet_id = ANY($1) ORDER BY text"
+WALLETS = "SELECT id, balance, version, revision FROM {} WHERE id = ANY($1)"
+ENTRIES = "SELECT wallet_id, text FROM {} WHERE wallet_id = ANY($1) ORDER BY text"
 JOURNAL = "SELECT line FROM bank_journal WHERE line = ANY($1) ORDER BY line"
 LAST = "SELECT coalesce(max(position), 0) FROM outbox_events"
 
@@ -36,6 +37,7 @@ class Place:
     runner: asyncio.Runner
     bank: Bank
     witness: Any
+    kind: Kind = IMPERATIVE
     awaits: bool = True
     """Whether its sessions are asynchronous."""
 
@@ -119,13 +121,18 @@ class Worlds:
 
     async def _compare_database(self) -> None:
         fetch, world = self.place.witness.fetch, self.world
-        assert [Told(*row) for row in await fetch(OUTBOX, self.start)] == world.outbox()
+        kind = self.place.kind
+        told = [each._replace(wallet_id=kind.stream(each.wallet_id)) for each in world.outbox()]
+        assert [Told(*row) for row in await fetch(OUTBOX, self.start)] == told
         live = {key: row for key, row in world.rows.items() if not row.deleted}
-        assert {row[0]: tuple(row[1:]) for row in await fetch(WALLETS, self.seen)} == {
+        assert {row[0]: tuple(row[1:]) for row in await fetch(WALLETS.format(kind.wallets), self.seen)} == {
             key: (row.balance, len(row.history), row.revision) for key, row in live.items()
         }
         entries = sorted((word, key) for key, row in live.items() for word in row.entries)
-        assert sorted((row[1], row[0]) for row in await fetch(ENTRIES, self.seen)) == entries
+        assert (
+            sorted((row[1], row[0]) for row in await fetch(ENTRIES.format(kind.entries), self.seen))
+            == entries
+        )
         assert [row[0] for row in await fetch(JOURNAL, self.lines)] == sorted(world.journal)
 
     def end(self) -> None:
