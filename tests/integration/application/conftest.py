@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from outbox_kernel import Outbox
-from tests.shop import Shop, shop_in
+from tests.context_on_disk import Shop, shop_in
 
 Ask = Callable[..., Awaitable[list[Any]]]
 

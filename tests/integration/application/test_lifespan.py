@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from outbox_kernel import Outbox
 from outbox_kernel.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
-from tests.shop import Shop
+from tests.context_on_disk import Shop
 from tests.waiting import until
 
 Ask = Callable[..., Awaitable[list[Any]]]

@@ -25,7 +25,7 @@ from outbox_kernel.errors import (
     SchemaNotMigrated,
 )
 from outbox_kernel.infrastructure.relay import RelaySettings
-from tests.shop import HANDLERS, Shop
+from tests.context_on_disk import HANDLERS, Shop
 
 Ask = Callable[..., Awaitable[list[Any]]]
 
