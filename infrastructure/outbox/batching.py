@@ -13,6 +13,7 @@ SQLAlchemy's for asyncpg has that one's connection in `_connection`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
 
     from sqlalchemy import CursorResult
 
+    from outbox_kernel.infrastructure.outbox.capture_state import CaptureState
+
 
 class FlushConnection(Connection):
     """A session's connection, as one step of a flush writes through it."""
 
     # All else it shares with the connection that it stands for.
-    __slots__ = ("_batch", "_counter")
+    __slots__ = ("_batch", "_capture", "_counter")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, capture: CaptureState | None = None) -> None:
         self.__dict__ = connection.__dict__
+        self._capture = capture
         self._batch: _Batch | None = None
         self._counter: _Counter | None = None
 
@@ -67,7 +71,22 @@ class FlushConnection(Connection):
     def _exec_single_context(self, dialect: Any, context: Any, statement: Any, parameters: Any) -> Any:
         if self._counter is not None and isinstance(context.cursor, AsyncAdapt_asyncpg_cursor):
             self._counter.stand_before(context.cursor)
-        return super()._exec_single_context(dialect, context, statement, parameters)
+        send = partial(super()._exec_single_context, dialect, context, statement, parameters)
+        capture = self._capture
+        if capture is None or capture.outgoing is None or not capture.outgoing.takes(context):
+            self._let_go()
+            return send()
+        outgoing, capture.outgoing = capture.outgoing, None
+        return outgoing.write_with(context, send)
+
+    def _exec_insertmany_context(self, dialect: Any, context: Any) -> Any:
+        self._let_go()
+        return super()._exec_insertmany_context(dialect, context)
+
+    def _let_go(self) -> None:
+        """Write the event that waited for a row of another kind."""
+        if self._capture is not None:
+            self._capture.write_outgoing()
 
 
 @attrs.define(eq=False)

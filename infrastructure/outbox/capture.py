@@ -23,6 +23,7 @@ from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detai
 from outbox_kernel.infrastructure.outbox.drivers import check_connection
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
 from outbox_kernel.infrastructure.outbox.statements import (
     find_lived,
@@ -76,7 +77,11 @@ class Capture:
         if unkeyed:
             state.unkeyed = events
         elif events:
-            self._write(session, events, state.in_flush)
+            outgoing = self._outgoing(session, events, state.in_flush)
+            if len(events) == 1 and session._new and outgoing.may_wait():
+                state.outgoing = outgoing
+            else:
+                outgoing.write()
         if unkeyed or not events:
             _check_silent(session)
         take_out(session, carriers)
@@ -84,6 +89,7 @@ class Capture:
     def after_flush(self, session: Session, _context: UOWTransaction) -> None:
         """Write what waited for a row to make its key, and what other listeners recorded after ours."""
         state = state_of(session)
+        state.write_outgoing()
         events, late = [*state.unkeyed, *state.late], list[InstanceState[Any]]()
         silent = list[AggregateRoot]()
         for aggregate, row_version, version, is_new in _moves(session):
@@ -98,7 +104,7 @@ class Capture:
             if is_new and not version:
                 silent.append(aggregate)
         if events:
-            self._write(session, events, state.in_flush if state.unkeyed else late)
+            self._outgoing(session, events, state.in_flush if state.unkeyed else late).write()
         if silent:
             self._check_first_lives(session, silent)
         state.late.clear()
@@ -112,18 +118,21 @@ class Capture:
 
     def write_late(self, session: Session) -> None:
         """Write what was emitted inside a flush after `after_flush`, or in one that had nothing else to write."""
-        if not (events := state_of(session).late):
+        state = state_of(session)
+        if not (state.late or state.outgoing):
             return
         # A session that sends what it writes to one engine and what it reads to others knows a flush by this.
         session._flushing = True
         try:
-            self._write(session, events, [])
+            state.write_outgoing()
+            if state.late:
+                self._outgoing(session, state.late, []).write()
         finally:
             session._flushing = False
 
-    def _write(
+    def _outgoing(
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
-    ) -> None:
+    ) -> Outgoing:
         envelopes = [seal(event) for event in in_order(events)]
         context = current_headers()
         headers = _encode(dict(context)) if context else "{}"
@@ -135,13 +144,9 @@ class Capture:
         else:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
             statement, values = insert_events(schema), (*columns, headers)
-        try:
-            execute(connection, statement, values)
-        except DBAPIError as error:
-            _explain(error, connection)
-            raise
         state_of(session).wrote_by = connection.engine
         note_written_events(session)
+        return Outgoing(connection, statement, values, _explain)
 
     def _check_first_lives(self, session: Session, silent: Sequence[AggregateRoot]) -> None:
         """Refuse an id that has events, as the first event would be: it could never be stored (C4).

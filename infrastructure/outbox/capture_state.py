@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.orm import InstanceState, Session
 
+    from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.events import DomainEvent
 
@@ -50,6 +51,8 @@ class CaptureState:
     mark: object = attrs.Factory(object)
     # The events of a flush in which some row is yet to make the key that its aggregate's events carry.
     unkeyed: list[DomainEvent] = attrs.Factory(list)
+    # An event that waits for the row to take along.
+    outgoing: Outgoing | None = None
     # A flush is under way: what is emitted now waits here, for its end or for the next flush.
     flushing: bool = False
     late: list[DomainEvent] = attrs.Factory(list)
@@ -57,6 +60,12 @@ class CaptureState:
     settled: bool = False
     # Where events were written: its relays are told after the commit.
     wrote_by: Engine | None = None
+
+    def write_outgoing(self) -> None:
+        """Write the event that waits, if there is one."""
+        outgoing, self.outgoing = self.outgoing, None
+        if outgoing is not None:
+            outgoing.write()
 
     def note(self, aggregate: AggregateRoot, version: int, *, born: bool) -> None:
         """Note that the aggregate's row has this version now."""

@@ -74,6 +74,11 @@ def constraint_name(error: BaseException) -> str | None:
     return _told(error, "constraint_name")
 
 
+def table_name(error: BaseException) -> str | None:
+    """Return the name of the table that a database error is about."""
+    return _told(error, "table_name")
+
+
 def detail_of(error: BaseException) -> str | None:
     """Return what the server adds to a database error: the key that is taken, or the row that it refused."""
     return _told(error, "detail") or _told(error, "message_detail")
@@ -94,7 +99,7 @@ def _told(error: BaseException, field: str) -> str | None:
 
 
 def _violated_key(error: BaseException) -> tuple[str, str]:
-    return str(_told(error, "table_name")), str(constraint_name(error))
+    return str(table_name(error)), str(constraint_name(error))
 
 
 def id_taken(aggregate_type: str, aggregate_id: UUID) -> AggregateIdTaken:

@@ -22,7 +22,7 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     if connection.dialect.driver == "psycopg":
         statement = as_psycopg_writes(statement)
         parameters = {f"p{number}": value for number, value in enumerate(values, start=1)}
-    if _is_watched(connection) or not connection.in_transaction():
+    if is_watched(connection) or not connection.in_transaction():
         result = connection.exec_driver_sql(statement, parameters)
         return result.scalar() if result.returns_rows else None
     cursor = connection.connection.cursor()
@@ -38,7 +38,8 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     return row[0] if row else None
 
 
-def _is_watched(connection: Connection) -> bool:
+def is_watched(connection: Connection) -> bool:
+    """Whether somebody hears of what is executed, and would see a difference."""
     return (
         connection._has_events
         or connection.engine._has_events

@@ -84,7 +84,7 @@ class CapturedSession(Session):
         finally:
             state.flushing = state.settled = False
             state.late.clear()
-            state.unkeyed = []
+            state.unkeyed, state.outgoing = [], None
             state.in_flush.clear()
 
     def _undo_flush(self) -> None:

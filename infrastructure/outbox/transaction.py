@@ -44,7 +44,7 @@ class CapturedTransaction(SessionTransaction):
         if self.origin is not SessionTransactionOrigin.SUBTRANSACTION:
             return connection
         self._send_rows()
-        self._writing = FlushConnection(connection)
+        self._writing = FlushConnection(connection, known_state_of(self.session))
         return self._writing
 
     def _send_rows(self) -> None:
