@@ -207,7 +207,7 @@ def test_an_engine_of_another_driver_that_shows_later_is_refused_at_the_first_fl
 async def other_schema(bank: Bank) -> AsyncIterator[str]:
     async with bank.engine.begin() as connection:
         await connection.execute(text("CREATE SCHEMA ledger"))
-        await connection.run_sync(outbox_events_in("ledger").create)
+        await connection.run_sync(outbox_events_in("ledger").create, checkfirst=True)
     yield "ledger"
     async with bank.engine.begin() as connection:
         await connection.execute(text("DROP SCHEMA ledger CASCADE"))

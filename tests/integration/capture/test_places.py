@@ -33,7 +33,7 @@ async def tenants(bank: Bank) -> AsyncIterator[tuple[str, ...]]:
     async with bank.engine.begin() as connection:
         for tenant in TENANTS:
             await connection.execute(CreateSchema(tenant))
-            await connection.run_sync(outbox_events_in(tenant).create)
+            await connection.run_sync(outbox_events_in(tenant).create, checkfirst=True)
             moved = await connection.execution_options(schema_translate_map={None: tenant})
             await moved.run_sync(bank_metadata.create_all)
     yield TENANTS
