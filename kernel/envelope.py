@@ -37,8 +37,8 @@ def seal(event: DomainEvent) -> Envelope:
     stamp = event.stamp
     if stamp.aggregate_id is None and stamp.aggregate_version is not None:
         raise AggregateHasNoId(
-            f"{event_type.name} is an event of {stamp.aggregate_type} without an id, which its row is to make; "
-            "flush before you collect its events"
+            f"{event_type.name} is an event of {stamp.aggregate_type} without an id, which its row is to make; use a "
+            "session with capture, or flush the aggregate before it records"
         )
     return Envelope(
         event.event_id,

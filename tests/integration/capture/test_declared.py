@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 import pytest
 from sqlalchemy import Text, select, text
-from sqlalchemy.ext.asyncio import async_scoped_session, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, declarative_base, mapped_column, registry
 
 from outbox_kernel import (
@@ -432,15 +432,19 @@ async def test_what_is_not_committed_is_not_expunged_though_it_has_no_key_yet(sh
             session.expunge(order)
 
 
-async def test_a_session_without_capture_flushes_before_it_dispatches(shop: Bank) -> None:
-    """K6, K2: an event without its aggregate's key would be nobody's."""
-    from sqlalchemy.ext.asyncio import AsyncSession
-
+async def test_a_session_without_capture_flushes_before_such_an_aggregate_records(shop: Bank) -> None:
+    """K6, K2: an event without its aggregate's key would be nobody's, and is refused."""
     async with AsyncSession(shop.engine, expire_on_commit=False) as session:
+        early = Order()
+        early.place()
+        with pytest.raises(AggregateHasNoId, match="flush the aggregate before it records"):
+            await OutboxEventDispatcher(session).dispatch(early.collect_events())
         session.add(order := Order())
+        await session.flush()
         order.place()
-        with pytest.raises(AggregateHasNoId, match="flush before you collect"):
-            await OutboxEventDispatcher(session).dispatch(order.recorded_events)
+        await OutboxEventDispatcher(session).dispatch(order.collect_events())
+        await session.commit()
+    assert await streams(shop) == [("shop.order", str(order.id), 1, "placed")]
 
 
 async def test_the_unit_of_work_finds_an_aggregate_by_its_key(shop: Bank) -> None:

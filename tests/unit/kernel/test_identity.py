@@ -137,7 +137,9 @@ def test_an_event_of_an_aggregate_whose_row_makes_its_id_waits_for_it() -> None:
     note.record(first := Placed("first"))
     note.record(second := Placed("second"))
     assert [(each.aggregate_id, each.aggregate_version) for each in (first, second)] == [(None, 1), (None, 2)]
-    with pytest.raises(AggregateHasNoId, match=r"identity\.note without an id.*flush before you collect"):
+    with pytest.raises(
+        AggregateHasNoId, match=r"identity\.note without an id.*flush the aggregate before it records"
+    ):
         seal(first)
     note.id = 7
     note.record(third := Placed("third"))
