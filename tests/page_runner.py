@@ -63,6 +63,7 @@ class PageRunner:
             "sql": self._sql_block,
             "text": self._text_block,
             "ini": self._file_block,
+            "diff": self._diff_block,
         }
         play[block.language](block)
 
@@ -90,6 +91,10 @@ class PageRunner:
         target = self._folder / block.argument
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(block.text)
+
+    def _diff_block(self, block: Block) -> None:
+        if not block.argument or block.text.rstrip() not in (ROOT / block.argument).read_text():
+            raise PageError(f"{block.place} is no part of a patch of ours: {block.argument or 'say which'}")
 
     def _console_block(self, block: Block) -> None:
         for command in commands_of(block):

@@ -23,12 +23,14 @@ LANGUAGES = {
     "sql": "statements to run in the page's database",
     "text": "a picture; `text output` is what the block above must have printed",
     "ini": "with a path: a file of the reader's project",
+    "diff": "with a path: an excerpt of a patch of ours, which a test applies",
 }
 
 # Commands that no page test runs as they stand: what is run instead (nothing, where empty), and why.
 ELSEWHERE = {
     "make demo": ("outbox demo", "make would first install a second environment; CI's users run it whole"),
     "make test": ("", "it is what runs this very test"),
+    "pip install .": ("", "the tests of the wheel install it, in environments of their own"),
 }
 
 

@@ -118,6 +118,7 @@ def files_of(page: Path) -> dict[str, str]:
         "```console\n$ false\n```",
         "```python contexts/accounts/domain.py\nnothing like it\n```",
         "```ini\nno = name\n```",
+        "```diff README.md\n-nothing\n+like it\n```",
     ],
 )
 def test_a_page_that_lies_is_found_out(text: str, folder: Path, empty_postgres_url: str) -> None:
