@@ -16,6 +16,8 @@ from typing import Any
 
 def main() -> None:
     """Answer each block with what it printed, or with its traceback."""
+    # As at a prompt: what lies in the reader's folder is found first, and nothing that lies beside this file.
+    sys.path[0] = ""
     # A module like any other, so that annotations in it can be resolved.
     names = sys.modules.setdefault("page", ModuleType("page")).__dict__
     with asyncio.Runner() as runner:
