@@ -11,8 +11,10 @@ import pytest
 from lagom import Container
 
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
 from outbox_kernel.infrastructure.relay.roster import carry, check_buildable
 from outbox_kernel.infrastructure.scopes import scopes_of
+from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
 
@@ -86,6 +88,15 @@ async def test_a_callable_is_asked_anew_for_each_run_and_for_handlers_that_need_
     await call(Noted("a"))
     await call(Noted("b"))
     assert (asked, seen) == ([NeedsNothing] * 2, ["a", "b"])
+
+
+async def test_the_in_process_dispatcher_makes_them_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """K6."""
+    mails = HandlerRegistration("mails", Mails, (Noted,))
+    monkeypatch.setattr(catalogue.definitions, "handlers", {"mails": mails})
+    dispatcher = InProcessEventDispatcher(ending)
+    await dispatcher.dispatch([Noted("hello")])
+    assert (seen, dispatcher.failed) == (["shop: hello", "the run is over"], 0)
 
 
 async def test_in_one_scope_lagom_and_a_callable_make_whatever_is_asked_for() -> None:
