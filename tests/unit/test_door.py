@@ -103,3 +103,9 @@ def test_a_class_is_pickled_by_the_one_name() -> None:
 def test_a_debugger_finds_a_module_where_its_file_is() -> None:
     function = kernel.serialize_event
     assert Path(function.__code__.co_filename) == Path(function.__code__.co_filename).resolve()
+
+
+def test_one_folder_alone_has_the_package() -> None:
+    # An editable install once copied what the wheel has; the copies went stale beside the checkout.
+    homes = {Path(entry).resolve() for entry in sys.path if (Path(entry) / "outbox_kernel").is_dir()}
+    assert homes == {ROOT}
