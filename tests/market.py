@@ -200,6 +200,15 @@ async def market_in(bank: Bank) -> AsyncIterator[Bank]:
         await connection.run_sync(Base.metadata.drop_all)
 
 
+async def placed(bank: Bank) -> int:
+    """An order whose first event is stored; its key is returned."""
+    async with bank.session() as session:
+        session.add(order := Order())
+        order.place()
+        await session.commit()
+        return order.id
+
+
 async def streams(bank: Bank) -> list[tuple[Any, ...]]:
     """What the outbox holds, in the order of position: type, key, number, what."""
     columns = outbox_events.c

@@ -9,7 +9,7 @@ import pytest_asyncio
 from sqlalchemy.orm import Session, sessionmaker
 
 from tests import bank as banks
-from tests import drivers, servers
+from tests import drivers, market, servers
 from tests.drivers import Driver
 
 
@@ -37,3 +37,10 @@ async def driver(request: pytest.FixtureRequest, bank_url: str) -> AsyncIterator
 @pytest.fixture
 def sessions(driver: Driver) -> sessionmaker[Session]:
     return driver.captured(expire_on_commit=False)
+
+
+@pytest_asyncio.fixture
+async def shop(bank: banks.Bank) -> AsyncIterator[banks.Bank]:
+    """The bank, and beside it the tables of aggregates that map themselves."""
+    async with market.market_in(bank):
+        yield bank
