@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
 import attrs
@@ -102,8 +102,8 @@ class InMemoryStore:
 
     def get(self, aggregate_class: type[A], identity: object) -> A | None:
         """Return a copy of the committed aggregate with this id, or None."""
-        row = self.row((aggregate_class, normalized(identity)))
-        return None if row is None else copied(row)
+        row = self.row(self.found((aggregate_class, normalized(identity))))
+        return None if row is None else cast("A", copied(row))
 
     def all(self, aggregate_class: type[A]) -> list[A]:
         """Return copies of all committed aggregates of a class."""
@@ -112,8 +112,14 @@ class InMemoryStore:
     # --- for the units of work --------------------------------------------------------------------------
 
     def keys(self, aggregate_class: type[AggregateRoot]) -> list[Key]:
-        """Return the keys of all rows of a class, oldest first."""
-        return [key for key in self._rows if key[0] is aggregate_class]
+        """Return the keys of all rows of a class and of those derived from it, oldest first."""
+        return [key for key in self._rows if issubclass(key[0], aggregate_class)]
+
+    def found(self, key: Key) -> Key:
+        """Return the key of the row that a class or one derived from it has by this id, or the key itself."""
+        if key in self._rows:
+            return key
+        return next((each for each in self.keys(key[0]) if each[1] == key[1]), key)
 
     def row(self, key: Key) -> AggregateRoot | None:
         """Return the committed row with this key; not to be changed."""

@@ -51,8 +51,9 @@ class Unit:
     def get(self, key: Key) -> AggregateRoot | None:
         """Return the one object with this key; it is loaded if it is not at hand or stale."""
         for aggregate in self._new:
-            if has_key(aggregate) and key_of(aggregate) == key:
+            if isinstance(aggregate, key[0]) and has_key(aggregate) and key_of(aggregate)[1] == key[1]:
                 return aggregate
+        key = self.store.found(key)
         held = self._held.get(key)
         if id(held) in self._removed:
             return None
@@ -61,7 +62,7 @@ class Unit:
     def all(self, aggregate_class: type[AggregateRoot]) -> list[AggregateRoot]:
         """Return all of a class, stored and new ones, without those removed here."""
         stored = [self.get(key) for key in self.store.keys(aggregate_class)]
-        new = [aggregate for aggregate in self._new if type(aggregate) is aggregate_class]
+        new = [aggregate for aggregate in self._new if isinstance(aggregate, aggregate_class)]
         return [*(aggregate for aggregate in stored if aggregate is not None), *new]
 
     def remove(self, aggregate: AggregateRoot) -> None:

@@ -413,3 +413,32 @@ def test_entities_are_compared_by_what_is_in_them() -> None:
     assert same_state({1: {one}}, {1: {other}})
     other.lines[0].tags.add("hot")
     assert not same_state(one, other)
+
+
+@aggregate("kit.vehicle")
+class Vehicle(AggregateRoot):
+    id: UUID
+
+
+@aggregate("kit.car")
+class Car(Vehicle):
+    doors: int = 4
+
+
+async def test_what_is_derived_from_a_class_is_found_as_one_of_it() -> None:
+    """C10: as a database finds what inherits its mapping; new and stored, alone and in a list."""
+    store, car = InMemoryStore(), Car(uuid4())
+    async with InMemoryUnitOfWork(store) as uow:
+        vehicles = uow.repository(Vehicle)
+        vehicles.add(car)
+        assert await vehicles.get(car.id) is car
+        assert await vehicles.list() == [car]
+        await uow.commit()
+        assert await vehicles.get(car.id) is car
+        assert await uow.repository(Car).get(car.id) is car
+    async with InMemoryUnitOfWork(store) as uow:
+        found = await uow.repository(Vehicle).get(car.id)
+        assert isinstance(found, Car)
+        assert await uow.repository(Vehicle).list() == [found]
+    assert isinstance(store.get(Vehicle, car.id), Car)
+    assert store.get(Vehicle, uuid4()) is None
