@@ -8,10 +8,12 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from types import SimpleNamespace
 from uuid import uuid4
 
 import asyncpg
+import psycopg
 import pytest
 from sqlalchemy import create_engine as create_sync_engine
 
@@ -242,3 +244,12 @@ def test_a_server_that_says_nothing_is_waited_for_no_longer_than_the_deadline(
     )
     with here, there, pytest.raises(TimeoutError):
         thread_bell._say(SimpleNamespace(pgconn=link), "NOTIFY")  # noqa: SLF001 - no server of ours falls silent
+
+
+async def test_what_the_server_says_to_a_thread_is_its_error(url: str) -> None:
+    """R10: so that it comes into the log, and a new connection is tried."""
+    with (
+        closing(psycopg.connect(url)) as connection,
+        pytest.raises(psycopg.OperationalError, match="syntax error"),
+    ):
+        thread_bell._say(connection, "NOTIFY nobody in particular")  # noqa: SLF001 - as above
