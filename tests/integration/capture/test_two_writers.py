@@ -13,6 +13,7 @@ from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.infrastructure.outbox.statements import find_lived
 from outbox_kernel.kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Opened, Wallet, entries, wallets
@@ -475,3 +476,17 @@ async def test_two_new_aggregates_of_one_id_are_a_conflict_without_events_too(ba
         with pytest.raises(AggregateIdTaken, match=r"is in bank_wallets already.*take a new id"):
             await session.commit()
     assert await bank.outbox() == []
+
+
+@pytest.mark.servers
+async def test_whether_an_id_has_lived_is_looked_up_by_index_even_if_planned_for_an_empty_outbox(
+    bank: Bank,
+) -> None:
+    """C4: a connection keeps its plan, and a read of the whole outbox would come with each new aggregate."""
+    async with bank.engine.begin() as connection:
+        await connection.exec_driver_sql("SET LOCAL plan_cache_mode = force_generic_plan")
+        await connection.exec_driver_sql(f"PREPARE lived (text, uuid[]) AS {find_lived(None)}")
+        plan = await connection.exec_driver_sql(f"EXPLAIN EXECUTE lived ('bank.wallet', '{{{uuid4()}}}')")
+        lines = [str(row[0]) for row in plan]
+        await connection.exec_driver_sql("DEALLOCATE lived")
+    assert [line for line in lines if "Index Cond" in line and "aggregate_id = born.id" in line], lines
