@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOCAL = "amqp://guest:guest@127.0.0.1:5672/"
 STORED = """
-SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
+SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
        payload::text, headers::text, occurred_at, created_at
 FROM outbox_events ORDER BY position
 """
