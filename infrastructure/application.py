@@ -24,9 +24,10 @@ from outbox_kernel.infrastructure.database.engine import create_engine, parse_ur
 from outbox_kernel.infrastructure.database.explain import explained
 from outbox_kernel.infrastructure.database.session import session_factory
 from outbox_kernel.infrastructure.database.unit_of_work import SqlAlchemyUnitOfWork
-from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages
 from outbox_kernel.infrastructure.environment import refuse_unknown_names
-from outbox_kernel.infrastructure.errors import EngineRefused, NothingToDeliverTo
+from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
+from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered
 from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
@@ -80,6 +81,7 @@ class Outbox:
         settings: Settings | None = None,
         relay_settings: RelaySettings | None = None,
     ) -> None:
+        check_given(url_or_engine, contexts, container, settings, relay_settings)
         if settings is None or relay_settings is None:
             refuse_unknown_names()
         self._engine = url_or_engine if isinstance(url_or_engine, AsyncEngine) else None
@@ -143,7 +145,10 @@ class Outbox:
 
     def load(self) -> tuple[HandlerRegistration, ...]:
         """Import the handlers of all contexts and return them, those of queues included."""
-        handlers = discover_handlers(context_packages(self.settings))
+        packages = context_packages(self.settings)
+        for package in packages:
+            context_folder(package)  # whose sentence says where it was looked for
+        handlers = discover_handlers(packages)
         check_upcasters()
         return handlers
 
@@ -209,12 +214,13 @@ class Outbox:
         The application's `own` is entered before, and left after the relay has given back what it had in hand. A relay
         that cannot start fails the start; one that ends later is logged, and `on_end` may end the process.
         """
+        check_lifespan(own)
 
         @asynccontextmanager
         async def living(app: Any) -> AsyncIterator[Any]:
             async with AsyncExitStack() as ending:
                 ending.push_async_callback(self.close)
-                state = None if own is None else await ending.enter_async_context(own(app))
+                state = None if own is None else await ending.enter_async_context(entered(own, app))
                 await ending.enter_async_context(self.delivering(wait=wait, on_end=on_end))
                 yield state
 
@@ -326,4 +332,8 @@ def _settings(
         changes["database_url"] = url_or_engine
     if contexts is not None:
         changes["contexts"] = (contexts,) if isinstance(contexts, str) else tuple(contexts)
-    return attrs.evolve(settings, **changes)
+    try:
+        return attrs.evolve(settings, **changes)
+    except BadSetting as error:
+        # All else has been read before: what is refused here is what `contexts=` names.
+        raise ArgumentRefused("contexts", str(error).removeprefix(f"{error.name} ")) from error

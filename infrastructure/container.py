@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.database.session import session_factory
-from outbox_kernel.infrastructure.discovery import context_folder, context_packages
+from outbox_kernel.infrastructure.discovery import context_folder, context_packages, lacking
 from outbox_kernel.infrastructure.errors import BadContext
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.settings import Settings
@@ -98,6 +98,8 @@ def _wire(package: str, container: Wired) -> None:
         if find_spec(f"{package}.wiring") is None:
             return
         wiring = import_module(f"{package}.wiring")
+    except ModuleNotFoundError as error:
+        raise lacking(package, error) from error
     except Exception as error:
         raise BadContext(
             package,

@@ -48,11 +48,35 @@ def context_folder(package: str) -> Path:
     """Say where a context's package lives, without importing the context itself."""
     try:
         spec = find_spec(package)
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{package}.".startswith(f"{error.name}."):
+            raise _not_found(package) from None
+        raise lacking(package, error) from error
+    if spec is None:
+        raise _not_found(package)
+    if not spec.submodule_search_locations:
+        home = package.rpartition(".")[0]
         raise BadContext(
             package,
-            f"is not found from {Path.cwd()}: correct OUTBOX_CONTEXTS, or run this where the package is",
+            "is a module, and a context is a package that has `handlers`: name the package"
+            + (f", {home!r}" if home else ""),
         )
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _not_found(package: str) -> BadContext:
+    return BadContext(
+        package,
+        f"is not found from {Path.cwd()}: correct its name (in `contexts=`, or OUTBOX_CONTEXTS), or run this where "
+        "the package is",
+    )
+
+
+def lacking(package: str, error: ModuleNotFoundError) -> BadContext:
+    """Return the sentence of a context that asks for a module which is not there."""
+    return BadContext(
+        package,
+        f"cannot be imported, since the module {error.name or str(error)!r} is not installed here: install what the "
+        "context needs (in the repository of outbox-kernel: pip install '.[contexts]'), mend the import, or leave the "
+        "context out of OUTBOX_CONTEXTS",
+    )

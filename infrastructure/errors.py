@@ -187,6 +187,14 @@ class EngineRefused(InfrastructureError, TypeError):
         )
 
 
+class ArgumentRefused(InfrastructureError, TypeError):
+    """`Outbox`, or its `lifespan`, was given what can be nothing of what it asks for; `name` is the parameter's."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        self.name = name
+        super().__init__(f"{name} {sentence}")
+
+
 class NotBound(InfrastructureError):
     """Something asks the container for sessions of which nobody has said to which database they speak."""
 

@@ -3,6 +3,7 @@
 from outbox_kernel.infrastructure.errors import (
     AlreadyHandled,
     AlreadyMapped,
+    ArgumentRefused,
     BadContext,
     BadMigration,
     BadSetting,
@@ -72,6 +73,7 @@ __all__ = [
     "AlreadyHandled",
     "AlreadyMapped",
     "AlreadyRecorded",
+    "ArgumentRefused",
     "BadContext",
     "BadMigration",
     "BadSetting",

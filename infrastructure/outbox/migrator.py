@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from io import StringIO
@@ -188,7 +189,7 @@ def _run(branch: Branch, route: Route, options: dict[str, Any], **target: Any) -
         done.extend(_step(branch, scripts, revision) for revision in step.up_revision_ids)
 
     options |= {"fn": lambda heads, _: route(scripts, heads), "on_version_apply": (applied,)}
-    context = MigrationContext.configure(opts=_version_table(branch) | options, **target)
+    context = _configured(opts=_version_table(branch) | options, **target)
     with context.begin_transaction():
         for statement in _preamble(branch):
             context.execute(text(statement))
@@ -213,7 +214,21 @@ def _preamble(branch: Branch) -> Iterable[str]:
 
 
 def _heads_of(connection: Connection, branch: Branch) -> Any:
-    return MigrationContext.configure(connection, opts=_version_table(branch)).get_current_heads()
+    return _configured(connection=connection, opts=_version_table(branch)).get_current_heads()
+
+
+def _configured(**given: Any) -> MigrationContext:
+    """Configure Alembic without the lines at INFO by which it says so: in a serving application nobody asked."""
+    talking = logging.getLogger("alembic.runtime.migration")
+    talking.addFilter(_is_trouble)
+    try:
+        return MigrationContext.configure(**given)
+    finally:
+        talking.removeFilter(_is_trouble)
+
+
+def _is_trouble(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
 
 
 def _loss(connection: Connection, branch: Branch, revision: str) -> Loss:

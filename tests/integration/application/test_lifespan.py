@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from starlette.applications import Starlette
 
 from outbox_kernel import Outbox
-from outbox_kernel.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
+from outbox_kernel.errors import ArgumentRefused, DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from tests.context_on_disk import Shop
 from tests.waiting import until
@@ -209,3 +209,48 @@ async def test_waiting_it_begins_once_the_database_is_migrated(
     end.set()
     await life
     assert await ask(LIVE) == [0]
+
+
+async def bare(app: FastAPI) -> AsyncIterator[None]:
+    yield
+
+
+async def opened(app: FastAPI) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        (5, "^own is of type int: give the function under @asynccontextmanager"),
+        (bare, "^own is bare, .*: put @asynccontextmanager above it"),
+        (opened, "^own is opened, .*: put @asynccontextmanager above it"),
+    ],
+)
+def test_what_can_be_no_lifespan_is_refused_at_once(own: Any, sentence: str, outbox: Outbox) -> None:
+    with pytest.raises(ArgumentRefused, match=sentence):
+        outbox.lifespan(own)
+
+
+async def test_a_lifespan_that_makes_nothing_to_enter_fails_the_start_in_a_sentence(outbox: Outbox) -> None:
+    app = FastAPI(lifespan=outbox.lifespan(lambda app: None))  # type: ignore[arg-type,return-value]
+    with pytest.raises(ArgumentRefused, match="put @asynccontextmanager above it"):
+        await begin_by_the_protocol(app)
+
+
+@pytest.mark.parametrize("framework", [FastAPI, Starlette])
+async def test_a_lifespan_that_nobody_called_fails_the_start_in_a_sentence(
+    framework: Any, outbox: Outbox
+) -> None:
+    app = framework(lifespan=outbox.lifespan)
+    with pytest.raises(ArgumentRefused, match=r"write `lifespan=outbox.lifespan\(\)`, with brackets"):
+        await begin_by_the_protocol(app)
+
+
+async def test_alembic_says_nothing_in_an_application_that_starts(
+    outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        async with serving(FastAPI(lifespan=outbox.lifespan())):
+            pass
+    assert "relay starts" in caplog.text
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("alembic")] == []

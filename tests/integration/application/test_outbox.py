@@ -15,6 +15,7 @@ from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel import EventBus, Outbox, Settings, SqlAlchemyUnitOfWork, UnitOfWork, bus_of, create_engine
 from outbox_kernel.errors import (
+    ArgumentRefused,
     BadContext,
     BadSetting,
     DatabaseUnreachable,
@@ -315,6 +316,33 @@ def test_an_engine_over_another_driver_is_refused_with_what_to_do() -> None:
     engine = create_async_engine("postgresql+psycopg://localhost/x")
     with pytest.raises(EngineRefused, match=r"one of postgresql\+psycopg, .*: give Outbox the URL instead"):
         Outbox(engine)
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "sentence"),
+    [
+        (
+            [sync_engine("postgresql+psycopg://localhost/x")],
+            {},
+            "^url_or_engine is of type .*Engine: give it the URL",
+        ),
+        ([5], {}, "^url_or_engine is of type int: give it the URL"),
+        ([sessionmaker()], {}, "^url_or_engine is of type .*sessionmaker: .* let `attach` have the maker"),
+        ([], {"settings": {}}, r"^settings is of type dict: give Settings\(…\)"),
+        ([], {"relay_settings": 5}, r"^relay_settings is of type int: give RelaySettings\(…\)"),
+        ([], {"contexts": 5}, "^contexts is 5: name packages"),
+        ([], {"contexts": [5]}, r"^contexts is \[5\]: name packages"),
+        ([], {"contexts": "no package"}, "^contexts names 'no package', which is no Python package"),
+        ([], {"container": 5}, "^container is of type int: give a lagom container, or what takes a class"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_and_not_taken_for_one_that_is_not_there(
+    positional: list[Any], named: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read as if it were not there, it would mean the database of DATABASE_URL."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/another")
+    with pytest.raises(ArgumentRefused, match=sentence):
+        Outbox(*positional, **named)
 
 
 async def test_it_delivers_to_nobody_for_no_want_of_an_import(outbox: Outbox, shop: Shop, ask: Ask) -> None:

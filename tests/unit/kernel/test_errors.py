@@ -15,6 +15,7 @@ from outbox_kernel.kernel.errors import KernelError
 
 ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "AggregateIdTaken": (("a sentence",), {"aggregate_type": "wallet", "aggregate_id": UUID(int=1)}),
+    "ArgumentRefused": (("settings", "is of type dict"), {}),
     "BadContext": (("contexts.shop", "a sentence"), {}),
     "BadMigration": (("outbox", "a sentence"), {}),
     "BadSetting": (("OUTBOX_SCHEMA", "a sentence"), {}),
