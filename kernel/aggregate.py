@@ -218,8 +218,9 @@ class AggregateRoot(_Identified):
         uuid = found and found[0]
         for event in events:
             if event.aggregate_id not in (None, uuid):
+                before = event.aggregate_key or event.aggregate_id
                 raise IdentityMoved(
-                    f"{self!r} recorded {type(event).__name__} when its id was {event.aggregate_id}; "
+                    f"{self!r} recorded {type(event).__name__} when its id was {before}; "
                     "give an aggregate its id before it records, and no other afterwards"
                 )
 

@@ -121,11 +121,18 @@ class ConcurrencyError(KernelError):
 
     aggregate_type: str | None
     aggregate_id: UUID | None
+    aggregate_key: str | None
 
     def __init__(
-        self, sentence: str, *, aggregate_type: str | None = None, aggregate_id: UUID | None = None
+        self,
+        sentence: str,
+        *,
+        aggregate_type: str | None = None,
+        aggregate_id: UUID | None = None,
+        aggregate_key: str | None = None,
     ) -> None:
         self.aggregate_type, self.aggregate_id = aggregate_type, aggregate_id
+        self.aggregate_key = aggregate_key
         super().__init__(sentence)
 
 

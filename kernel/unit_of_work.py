@@ -7,7 +7,8 @@ import random
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 from outbox_kernel.kernel.aggregate import AggregateRoot
-from outbox_kernel.kernel.errors import ConcurrencyError
+from outbox_kernel.kernel.errors import ConcurrencyError, DefinitionError
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -71,6 +72,16 @@ class UnitOfWork(Protocol):
 
     def repository(self, aggregate_class: type[A]) -> Repository[A]:
         """Return the repository of an aggregate class."""
+
+
+def check_aggregate_class(cls: object) -> None:
+    """Refuse a repository of what records no events, and has no version that would tell its writers apart."""
+    if not is_subclass(cls, AggregateRoot):
+        shown = cls.__name__ if isinstance(cls, type) else type(cls).__name__
+        raise DefinitionError(
+            f"repository(…) takes the class of an aggregate, and {shown} is none: derive it from AggregateRoot or "
+            "MappedAggregate, or reach it through its aggregate or a query"
+        )
 
 
 @overload

@@ -17,6 +17,7 @@ from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping,
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
+from outbox_kernel.kernel.unit_of_work import check_aggregate_class
 from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class SqlAlchemyUnitOfWork:
 
     def repository(self, aggregate_class: type[A]) -> SqlAlchemyRepository[A]:
         """Return the repository of a mapped aggregate class."""
+        check_aggregate_class(aggregate_class)
         return SqlAlchemyRepository(self.session, aggregate_class)
 
     async def _give_up(self, session: AsyncSession) -> None:

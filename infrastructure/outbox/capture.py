@@ -157,16 +157,17 @@ class Capture:
         # Class by class, since those may be of several databases.
         for cls in names.keys() & set(map(type, silent)):
             born = [each for each in silent if type(each) is cls]
-            keys = [stream_key(getattr(each, "id", None), each._key_rule.kinds) for each in born]
+            found = (stream_key(getattr(each, "id", None), each._key_rule.kinds) for each in born)
+            keys = dict(filter(None, found))
             connection = _connection(session, [instance_state(born[0])])
             query = find_lived(self._schema_on(connection))
             try:
-                lived = execute(connection, query, (names[cls], [key[0] for key in keys if key]))
+                lived = execute(connection, query, (names[cls], [*keys]))
             except DBAPIError as error:
                 _explain(error, connection)
                 raise
             if lived is not None:
-                raise id_taken(names[cls], lived)
+                raise id_taken(names[cls], lived, keys.get(lived))
 
     def _schema_on(self, connection: Connection) -> str | None:
         """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""

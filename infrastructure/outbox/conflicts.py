@@ -12,6 +12,8 @@ from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVE
 from outbox_kernel.kernel.errors import AggregateIdTaken, ConcurrencyError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy.exc import DBAPIError
 
 _LOST_RACES = {
@@ -19,6 +21,7 @@ _LOST_RACES = {
     "40P01": "this transaction and another waited for each other's rows (deadlock)",
 }
 _UNIQUE_VIOLATION = "23505"
+_KEYS = "_outbox_keys"
 
 # The primary keys of the mapped aggregates, by table and constraint.
 aggregate_keys: set[tuple[str, str]] = set()
@@ -102,13 +105,19 @@ def _violated_key(error: BaseException) -> tuple[str, str]:
     return str(table_name(error)), str(constraint_name(error))
 
 
-def id_taken(aggregate_type: str, aggregate_id: UUID) -> AggregateIdTaken:
+def note_keys(error: BaseException, keys: Mapping[UUID, str | None]) -> None:
+    """Leave on a database error the ids as written, of which the server knows only the UUIDs."""
+    error.__dict__[_KEYS] = keys
+
+
+def id_taken(aggregate_type: str, aggregate_id: UUID, key: str | None) -> AggregateIdTaken:
     """Return the error for a new aggregate whose id has events."""
     return AggregateIdTaken(
-        f"{aggregate_type} {aggregate_id} has events already: another writer created it first, or it lived "
+        f"{aggregate_type} {key or aggregate_id} has events already: another writer created it first, or it lived "
         "before and was deleted; a new aggregate needs an id of its own",
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
+        aggregate_key=key,
     )
 
 
@@ -131,11 +140,13 @@ def _stream_conflict(error: BaseException) -> ConcurrencyError:
     if found is None:
         return ConcurrencyError("another transaction wrote this aggregate first; load it again and retry")
     aggregate_type, aggregate_id, version = found["type"], UUID(found["id"]), int(found["version"])
+    key = error.__dict__.get(_KEYS, {}).get(aggregate_id)
     if version == 1:
-        return id_taken(aggregate_type, aggregate_id)
+        return id_taken(aggregate_type, aggregate_id, key)
     return ConcurrencyError(
-        f"another transaction wrote version {version} of {aggregate_type} {aggregate_id} first; "
+        f"another transaction wrote version {version} of {aggregate_type} {key or aggregate_id} first; "
         "load it again and retry",
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
+        aggregate_key=key,
     )

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from sqlalchemy.exc import DBAPIError
 
-from outbox_kernel.infrastructure.outbox.conflicts import sqlstate, table_name
+from outbox_kernel.infrastructure.outbox.conflicts import note_keys, sqlstate, table_name
 from outbox_kernel.infrastructure.outbox.executing import execute, is_watched
+from outbox_kernel.kernel.envelope import Envelope
 from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _PARAMETER = re.compile(r"\$(\d+)")
 _COMBINED_MAX = 1_000
+_ID, _KEY = Envelope._fields.index("aggregate_id"), Envelope._fields.index("aggregate_key")
 _NOT_SUPPORTED = "0A000"
 
 # INSERTs that the server cannot execute in a WITH, since their table has rules.
@@ -64,7 +66,7 @@ class Outgoing:
         try:
             execute(self.connection, self.statement, self.values)
         except DBAPIError as error:
-            self.explain(error, self.connection)
+            self._explain(error)
             raise
 
     def write_with(self, context: Any, send: Callable[[], Any]) -> Any:
@@ -84,8 +86,13 @@ class Outgoing:
                     "this process writes them one after the other, so load again and retry"
                 ) from error
             if table_name(error) in (None, "outbox_events"):
-                self.explain(error, self.connection)
+                self._explain(error)
             raise
+
+    def _explain(self, error: DBAPIError) -> None:
+        ids, keys = (self.values[index] for index in (_ID, _KEY))
+        note_keys(error, dict(zip(ids, keys, strict=True)) if isinstance(ids, list) else {ids: keys})
+        self.explain(error, self.connection)
 
 
 @lru_cache(_COMBINED_MAX)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from outbox_kernel.kernel.aggregate import AggregateRoot
-from outbox_kernel.kernel.testing.comparison import described, differences
+from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.testing.comparison import check_expected, described, differences
 from outbox_kernel.kernel.testing.store import InMemoryStore
 from outbox_kernel.kernel.testing.unit_of_work import InMemoryUnitOfWork
 
 if TYPE_CHECKING:
-    from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.testing.comparison import Expected
 
-Source = AggregateRoot | InMemoryUnitOfWork | InMemoryStore | Iterable["DomainEvent"]
+Source = AggregateRoot | InMemoryUnitOfWork | InMemoryStore | Iterable[DomainEvent]
 
 
 def assert_recorded(source: Source, *expected: Expected) -> None:
@@ -27,6 +28,7 @@ def assert_recorded(source: Source, *expected: Expected) -> None:
     """
     __tracebackhide__ = True
     found = recorded_in(source)
+    check_expected(expected)
     lines = differences(expected, found)
     if lines:
         raise AssertionError("\n".join([*_headline(found), *(f"  {line}" for line in lines)]))
@@ -38,7 +40,15 @@ def recorded_in(source: Source) -> tuple[DomainEvent, ...]:
         return source.recorded_events
     if isinstance(source, InMemoryUnitOfWork):
         return source.store.events
-    return source.events if isinstance(source, InMemoryStore) else tuple(source)
+    if isinstance(source, InMemoryStore):
+        return source.events
+    events = tuple(source) if isinstance(source, Iterable) and not isinstance(source, str) else None
+    if events is None or not all(isinstance(each, DomainEvent) for each in events):
+        raise TypeError(
+            "assert_recorded takes an aggregate, an in-memory unit of work, its store, or events, and "
+            f"{reprlib.repr(source)} is none of them"
+        )
+    return events
 
 
 def _headline(found: tuple[DomainEvent, ...]) -> list[str]:

@@ -10,6 +10,7 @@ import attrs
 
 from outbox_kernel.kernel.events import DomainEvent
 from outbox_kernel.kernel.wire.records import MASK, RecordField, is_record, record_fields, shows_secrets
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,16 @@ Expected = DomainEvent | type[DomainEvent] | Exactly
 def exactly(event: DomainEvent) -> Exactly:
     """Expect an event with this very `event_id` and `occurred_at`, which are otherwise not compared."""
     return Exactly(event)
+
+
+def check_expected(expected: Sequence[object]) -> None:
+    """Refuse to expect what no event could ever be."""
+    for each in expected:
+        if not (isinstance(each, DomainEvent | Exactly) or is_subclass(each, DomainEvent)):
+            raise TypeError(
+                "an expected event is an event, an event class for any event of it, or exactly(event), and "
+                f"{_repr.repr(each)} is none of them (ANY stands for the value of a field)"
+            )
 
 
 def differences(expected: Sequence[Expected], found: Sequence[DomainEvent]) -> list[str]:

@@ -12,7 +12,7 @@ from outbox_kernel.kernel.errors import (
     ConcurrencyError,
     IdentityMoved,
 )
-from outbox_kernel.kernel.identity import uuid_of
+from outbox_kernel.kernel.identity import bare_value, stream_key, uuid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Key = tuple[type[AggregateRoot], object]
 Place = tuple["str | None", "UUID | None", int]
+Stream = tuple["UUID | None", "str | None"]
 
 
 def key_of(aggregate: AggregateRoot) -> Key:
@@ -46,6 +47,11 @@ def normalized(identity: object) -> object:
     return uuid_of(identity) or identity
 
 
+def stream_of(aggregate: AggregateRoot) -> Stream:
+    """Return the UUID and the key of an aggregate's stream."""
+    return stream_key(id_of(aggregate)) or (None, None)
+
+
 def place_of(envelope: Envelope) -> Place | None:
     """Return what no two events may share; an emitted one has no number, and so no place."""
     if envelope.aggregate_version is None:
@@ -58,26 +64,27 @@ def type_name_of(aggregate: AggregateRoot) -> str:
     return catalogue.definitions.aggregate_by_class.get(type(aggregate), type(aggregate).__name__)
 
 
-def conflict(aggregate_type: str | None, aggregate_id: UUID | None, version: int | None) -> ConcurrencyError:
+def conflict(aggregate_type: str | None, stream: Stream, version: int | None) -> ConcurrencyError:
     """Return the error for a second writer of one aggregate."""
-    named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id}
+    aggregate_id, key = stream
+    named = {"aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "aggregate_key": key}
     if version == 1:
         return AggregateIdTaken(
-            f"{aggregate_type} {aggregate_id} has events or a row already: another writer created it first, "
+            f"{aggregate_type} {key or aggregate_id} has events or a row already: another writer created it first, "
             "or it lived before and was deleted; a new aggregate needs an id of its own",
             **named,  # type: ignore[arg-type]  # each by its own name
         )
     return ConcurrencyError(
-        f"another unit of work wrote {aggregate_type} {aggregate_id} first; load it again and retry",
+        f"another unit of work wrote {aggregate_type} {key or aggregate_id} first; load it again and retry",
         **named,  # type: ignore[arg-type]  # each by its own name
     )
 
 
-def identity_moved(aggregate: AggregateRoot, key: Key) -> IdentityMoved:
+def identity_moved(aggregate: AggregateRoot, row: AggregateRoot) -> IdentityMoved:
     """Return the error for another id of what is stored."""
     return IdentityMoved(
-        f"{aggregate!r} is stored as {key[1]}, and its id cannot become another, since its events are told of that "
-        "one; make a new aggregate of the new id, and remove this one"
+        f"{aggregate!r} is stored as {bare_value(id_of(row))}, and its id cannot become another, since its events are "
+        "told of that one; make a new aggregate of the new id, and remove this one"
     )
 
 

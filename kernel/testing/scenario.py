@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import reprlib
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -16,6 +17,7 @@ from outbox_kernel.kernel.bus import in_order
 from outbox_kernel.kernel.testing.assertions import assert_recorded
 from outbox_kernel.kernel.testing.comparison import described
 from outbox_kernel.kernel.testing.copying import copied, refill
+from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,11 @@ A = TypeVar("A", bound=AggregateRoot)
 
 def given(aggregate: A | type[A], *events: DomainEvent) -> Given[A]:
     """Start from an aggregate as it is, or from a class that lives by its events (K3) and its history."""
+    if not (isinstance(aggregate, AggregateRoot) or is_subclass(aggregate, AggregateRoot)):
+        raise TypeError(
+            "given(…) takes an aggregate, or an aggregate's class with its history, and "
+            f"{reprlib.repr(aggregate)} is neither"
+        )
     if isinstance(aggregate, type):
         return Given(aggregate.replay(events))
     if events:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from uuid import UUID
 
 import attrs
 
@@ -24,11 +23,13 @@ from outbox_kernel.kernel.testing.rules import (
     normalized,
     place_of,
     stored_already,
+    stream_of,
     type_name_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
 
     from outbox_kernel.kernel.envelope import Envelope
     from outbox_kernel.kernel.events import DomainEvent
@@ -55,7 +56,12 @@ class Change:
     @property
     def key(self) -> Key:
         """Where the row is or will be."""
-        return key_of(self.aggregate if self.row is None else self.row)
+        return key_of(self.stored)
+
+    @property
+    def stored(self) -> AggregateRoot:
+        """What has the id by which it is or will be stored."""
+        return self.aggregate if self.row is None else self.row
 
     @property
     def events(self) -> Sequence[DomainEvent]:
@@ -190,17 +196,19 @@ class InMemoryStore:
     def _check_streams(self, envelopes: Iterable[Envelope]) -> None:
         """Refuse a second event with one number: another writer was first (C4)."""
         taken: set[Place] = set()
-        for place in filter(None, map(place_of, envelopes)):
+        for envelope in envelopes:
+            if (place := place_of(envelope)) is None:
+                continue
             if place in self._places or place in taken:
-                raise conflict(*place)
+                raise conflict(place[0], (place[1], envelope.aggregate_key), place[2])
             taken.add(place)
 
     def _check_first_lives(self, changes: Sequence[Change]) -> None:
         """Refuse a new aggregate without events whose id has some: its first event could never be stored (C4)."""
         for aggregate in (each.aggregate for each in changes if each.row is None and not each.events):
-            place = type_name_of(aggregate), uuid_of(aggregate.id), 1
-            if place in self._places:
-                raise conflict(*place)
+            name, stream = type_name_of(aggregate), stream_of(aggregate)
+            if (name, stream[0], 1) in self._places:
+                raise conflict(name, stream, 1)
 
     def _rows_after(self, changes: Sequence[Change]) -> dict[Key, AggregateRoot]:
         rows = dict(self._rows)
@@ -208,12 +216,13 @@ class InMemoryStore:
         for change in sorted(changes, key=lambda change: not change.removed):
             aggregate, key = change.aggregate, change.key
             if rows.get(key) is not change.row:
-                uuid = key[1] if isinstance(key[1], UUID) else None
-                raise conflict(type_name_of(aggregate), uuid, 1 if change.row is None else None)
+                raise conflict(
+                    type_name_of(aggregate), stream_of(change.stored), 1 if change.row is None else None
+                )
             if change.removed:
                 del rows[key]
-            elif key_of(aggregate) != key:
-                raise identity_moved(aggregate, key)
+            elif change.row is not None and key_of(aggregate) != key:
+                raise identity_moved(aggregate, change.row)
             else:
                 rows[key] = copied(aggregate)
         return rows

@@ -9,6 +9,7 @@ from outbox_kernel.kernel.errors import UnitOfWorkNotOpen
 from outbox_kernel.kernel.testing.rules import normalized
 from outbox_kernel.kernel.testing.store import InMemoryStore
 from outbox_kernel.kernel.testing.unit import Unit
+from outbox_kernel.kernel.unit_of_work import check_aggregate_class
 from outbox_kernel.kernel.watching import Watch
 
 if TYPE_CHECKING:
@@ -130,4 +131,5 @@ class InMemoryUnitOfWork:
     def repository(self, aggregate_class: type[A]) -> InMemoryRepository[A]:
         """Return the repository of an aggregate class."""
         _ = self.unit  # outside the block it is refused here, as everything is
+        check_aggregate_class(aggregate_class)
         return InMemoryRepository(self, aggregate_class)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from outbox_kernel.kernel.errors import MalformedPayload, UnserializableEvent
+from outbox_kernel.kernel.identity import KEY_KINDS
 from outbox_kernel.kernel.wire.converter import converter_for
 from outbox_kernel.kernel.wire.masking import has_secrets, is_secret
 from outbox_kernel.kernel.wire.names import event_names
 from outbox_kernel.kernel.wire.records import RecordField, argument_fields
 from outbox_kernel.kernel.wire.scalars import Misfit
+from outbox_kernel.kernel.wire.types import is_optional, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +33,8 @@ def unserializable(
                 event_type.name, field.name, "is nested too deeply; flatten it"
             ) from error
         except (TypeError, ValueError, AttributeError) as reason:
-            raise UnserializableEvent(event_type.name, field.name, _reason(field, reason)) from _cause(
-                field, error
-            )
+            told = _reason(field, reason) + _remedy(field, getattr(event, field.name))
+            raise UnserializableEvent(event_type.name, field.name, told) from _cause(field, error)
     raise error
 
 
@@ -90,6 +92,17 @@ def _reason(field: RecordField, error: Exception) -> str:
     if is_secret(field) and not isinstance(error, Misfit):  # what the libraries say may quote the value
         return "holds a value, not shown here, that does not fit its type"
     return str(error)
+
+
+def _remedy(field: RecordField, value: object) -> str:
+    """Say what to do about a value that is missing, and perhaps only not there yet."""
+    if value is not None or is_optional(field.type):
+        return ""
+    may_be_id = "; an id that the row makes is in `event.aggregate_key`, so that the event need not hold it"
+    return (
+        f": give it a value, or declare it `{inspect.formatannotation(field.type)} | None`"
+        f"{may_be_id if unwrapped(field.type) in KEY_KINDS else ''}"
+    )
 
 
 def _field_text(event_type: EventType, field: RecordField, event: Any, encode: Callable[[Any], str]) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
+from outbox_kernel.kernel import DefinitionError, StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
 from outbox_kernel.kernel.errors import UncommittedWork
 from tests.conformance.adapters import Adapter
-from tests.conformance.wallets import Announced, Paid, Wallet
+from tests.conformance.wallets import Announced, Paid, Slip, Wallet
 
 
 async def loaded(adapter: Adapter, uow: UnitOfWork, wallet_id: UUID) -> Wallet:
@@ -38,6 +39,16 @@ async def test_after_its_block_a_unit_of_work_refuses_everything(adapter: Adapte
         await uow.commit()
     with pytest.raises(UnitOfWorkNotOpen):
         await uow.commit()
+
+
+@pytest.mark.parametrize("wrong", [Slip, str, "wallet"])
+async def test_a_repository_is_of_aggregates_alone(adapter: Adapter, wrong: Any) -> None:
+    """K2: a model that is none records nothing, and two of its writers overwrite each other."""
+    async with adapter.unit_of_work() as uow:
+        with pytest.raises(
+            DefinitionError, match=r"takes the class of an aggregate, and \w+ is none: derive it"
+        ):
+            uow.repository(wrong)
 
 
 async def test_a_block_is_entered_once_at_a_time(adapter: Adapter) -> None:

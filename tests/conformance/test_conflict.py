@@ -24,6 +24,12 @@ async def loaded(adapter: Adapter, uow: UnitOfWork, wallet_id: UUID) -> Wallet:
     return wallet
 
 
+def assert_named(adapter: Adapter, error: ConcurrencyError, wallet_id: object) -> None:
+    """C10: by the id as written, and not by the UUID that is derived from it."""
+    assert f"{error.aggregate_type} {wallet_id} " in str(error)
+    assert error.aggregate_key == (str(wallet_id) if adapter.is_declared else None)
+
+
 async def test_of_two_writers_with_events_one_commits(adapter: Adapter) -> None:
     wallet_id = await adapter.given()
     async with adapter.unit_of_work() as winner, adapter.unit_of_work() as loser:
@@ -36,6 +42,8 @@ async def test_of_two_writers_with_events_one_commits(adapter: Adapter) -> None:
         with pytest.raises(ConcurrencyError) as refused:
             await loser.commit()
         assert (refused.value.aggregate_type is None) == (refused.value.aggregate_id is None)
+        if refused.value.aggregate_id is not None:
+            assert_named(adapter, refused.value, wallet_id)
     stored = await adapter.stored(wallet_id)
     assert stored is not None
     assert stored.balance == 1
@@ -150,6 +158,7 @@ async def test_a_new_aggregate_with_a_taken_id_is_refused(adapter: Adapter) -> N
         with pytest.raises(AggregateIdTaken, match="needs an id of its own") as refused:
             await uow.commit()
     assert refused.value.aggregate_id == uuid_of(wallet_id)
+    assert_named(adapter, refused.value, wallet_id)
     stored = await adapter.stored(wallet_id)
     assert stored is not None
     assert stored.owner == "first"
@@ -166,8 +175,9 @@ async def test_an_id_that_lived_before_and_was_removed_is_refused(adapter: Adapt
             adapter.wallet.open("again", wallet_id) if told else adapter.wallet(id=wallet_id, owner="again")
         )
         repository.add(again)
-        with pytest.raises(AggregateIdTaken, match="lived before and was deleted"):
+        with pytest.raises(AggregateIdTaken, match="lived before and was deleted") as refused:
             await uow.commit()
+    assert_named(adapter, refused.value, wallet_id)
     assert await adapter.stored(wallet_id) is None
     assert await adapter.numbers() == [1]
 

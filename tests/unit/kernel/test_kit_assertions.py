@@ -295,3 +295,34 @@ def test_each_when_starts_from_what_was_given() -> None:
 def test_a_long_value_is_shortened() -> None:
     lines = failure(Closed("x" * 5_000), found=[Closed("y" * 5_000)])
     assert max(map(len, lines)) < 400
+
+
+@pytest.mark.parametrize("expected", [ANY, "kit.closed", 5, None, Account])
+def test_what_can_be_no_event_is_not_expected(expected: Any) -> None:
+    """K12: and the sentence says what can."""
+    for expect in (
+        lambda: assert_recorded([Closed("asked")], expected),
+        lambda: given(Account(uuid4())).when(lambda account: account.close("asked")).then(expected),
+    ):
+        with pytest.raises(
+            TypeError, match=r"an expected event is an event, an event class .*ANY stands for"
+        ):
+            expect()
+
+
+@pytest.mark.parametrize("source", [5, "kit.closed", None, ["kit.closed"], Account])
+def test_what_holds_no_events_is_not_asked_for_them(source: Any) -> None:
+    """K12."""
+    with pytest.raises(
+        TypeError, match="assert_recorded takes an aggregate, an in-memory unit of work, its store"
+    ):
+        assert_recorded(source, Closed("asked"))
+
+
+@pytest.mark.parametrize("start", [5, "kit.account", Closed, Closed("asked")])
+def test_only_an_aggregate_is_given(start: Any) -> None:
+    """K12."""
+    with pytest.raises(
+        TypeError, match=r"given.* takes an aggregate, or an aggregate's class with its history"
+    ):
+        given(start)

@@ -265,6 +265,28 @@ def test_a_value_of_another_type_is_refused_with_event_field_and_reason(
     assert (refused.value.event_type, refused.value.field) == ("probe", "value")
 
 
+@pytest.mark.parametrize("declared", [int, str, UUID])
+def test_a_missing_value_is_refused_with_what_to_do_also_if_it_is_an_id_that_the_row_makes(
+    declared: Any,
+) -> None:
+    """C7, C10: the mistake is `self.record(Opened(self.id))` on what has no id yet."""
+    name = "uuid.UUID" if declared is UUID else declared.__name__
+    with pytest.raises(UnserializableEvent) as refused:
+        serialize_event(probe(declared)(None))
+    assert str(refused.value) == (
+        f"event 'probe' cannot be stored: field 'value' holds NoneType where {declared.__name__} is declared: give it "
+        f"a value, or declare it `{name} | None`; an id that the row makes is in `event.aggregate_key`, so that the "
+        "event need not hold it"
+    )
+
+
+@pytest.mark.parametrize("declared", [Decimal, list[int]])
+def test_a_missing_value_that_can_be_no_id_is_refused_without_a_word_of_ids(declared: Any) -> None:
+    """C7."""
+    with pytest.raises(UnserializableEvent, match=r"give it a value, or declare it `[\w.\[\]]+ \| None`$"):
+        serialize_event(probe(declared)(None))
+
+
 def test_an_event_without_a_zone_is_refused() -> None:
     with pytest.raises(UnserializableEvent, match="field 'occurred_at' holds a naive datetime"):
         serialize_event(probe(int)(1, occurred_at=datetime(2026, 1, 2)))  # noqa: DTZ001
