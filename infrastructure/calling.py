@@ -27,7 +27,7 @@ def caller(registration: HandlerRegistration, container: AnyContainer) -> Call:
     """Return what calls a handler with an event."""
     handler: Any = registration.handler
     if not isinstance(handler, type):
-        return _of_function(handler, container)
+        return _of_function(handler, container, registration.name)
     if needs_nothing(handler, container):
         # It is made once, and pays for no scope.
         handle: Call = handler().handle
@@ -42,8 +42,8 @@ def caller(registration: HandlerRegistration, container: AnyContainer) -> Call:
     return call
 
 
-def _of_function(function: Callable[..., Any], container: AnyContainer) -> Call:
-    asked, run = asked_for(function), awaitable(function)
+def _of_function(function: Callable[..., Any], container: AnyContainer, name: str) -> Call:
+    asked, run = asked_for(function), awaitable(function, name)
     if not asked:
         return run
     open_scope = scopes_of(container)

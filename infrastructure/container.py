@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.database.session import session_factory
 from outbox_kernel.infrastructure.discovery import context_folder, context_packages, lacking
 from outbox_kernel.infrastructure.errors import BadContext
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
+from outbox_kernel.infrastructure.outbox.forgotten import tell_uncommitted
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.wired import Wired
 from outbox_kernel.kernel import KernelError, check_upcasters
@@ -78,6 +79,8 @@ class scope:  # noqa: N801 - read as a verb
     ) -> None:
         """End, and with it the session."""
         if self._session is not None:
+            if error is None:
+                tell_uncommitted(self._session.sync_session)
             await self._session.__aexit__(kind, error, traceback)
 
     def _open(self, found: ReadableContainer) -> AsyncSession:

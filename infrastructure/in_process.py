@@ -76,7 +76,8 @@ class InProcessEventDispatcher:
             # The one place that only logs: these events may be lost.
             self.failed += 1
             _log.exception(
-                "handler failed; this dispatcher does not retry",
+                "handler %s failed over event %s; this dispatcher does not retry",
+                *(registration.name, event.event_id),
                 extra={"handler": registration.name, "event_id": str(event.event_id)},
             )
         else:

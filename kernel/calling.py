@@ -61,13 +61,16 @@ def asked_for(function: Callable[..., Any]) -> dict[str, Any]:
     return asked
 
 
-def awaitable(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """Return a function that can be awaited: one that is not `async` runs in a thread."""
+def awaitable(function: Callable[..., Any], handler: str | None = None) -> Callable[..., Awaitable[Any]]:
+    """Return a function that can be awaited: one that is not `async` runs in a thread.
+
+    `handler` is the name that the log has for it.
+    """
     if inspect.iscoroutinefunction(function):
         return function
 
     async def call(*given: Any, **named: Any) -> None:
-        result = await _in_thread(_name_of(function), partial(function, *given, **named))
+        result = await _in_thread(handler or _name_of(function), partial(function, *given, **named))
         if inspect.isawaitable(result):
             getattr(result, "close", bool)()
             raise DefinitionError(
@@ -99,7 +102,7 @@ async def _in_thread(name: str, work: Callable[[], Any]) -> Any:
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and it is raised again there
             failure = error
         with suppress(RuntimeError):  # the loop is closed, and with it whoever would want to know
-            loop.call_soon_threadsafe(_tell, ended, result, failure)
+            loop.call_soon_threadsafe(_tell, name, ended, result, failure)
 
     threading.Thread(target=run, name=f"{THREADS} {name}", daemon=True).start()
     result, failure = await ended
@@ -111,8 +114,13 @@ async def _in_thread(name: str, work: Callable[[], Any]) -> Any:
         del failure  # which has this frame in its traceback
 
 
-def _tell(ended: Future[Any], result: Any, failure: BaseException | None) -> None:
+def _tell(name: str, ended: Future[Any], result: Any, failure: BaseException | None) -> None:
     if not ended.done():
         ended.set_result((result, failure))
     else:
-        _log.warning("a handler's thread ended after its run had been given up", exc_info=failure)
+        _log.warning(
+            "the thread of handler %s ended after its run had been given up",
+            name,
+            extra={"handler": name},
+            exc_info=failure,
+        )

@@ -96,8 +96,18 @@ def _shown(names: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED_COUNT_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
+def _nowhere_else(_sentence: str, _place: str) -> bool:
+    return False
+
+
+tell_elsewhere: Callable[[str, str], bool] = _nowhere_else
+"""Takes a sentence and the place that it is of, if there is a better one to tell it than Python's warnings."""
+
+
 def _warn(sentence: str) -> None:
     frame = _place()
+    if tell_elsewhere(sentence, f"{frame.f_code.co_filename}:{frame.f_lineno}"):
+        return
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     module = frame.f_globals.get("__name__")
     warnings.warn_explicit(

@@ -120,7 +120,7 @@ class Pausing:
             return await self.outlet.prove()
         except Exception as error:  # noqa: BLE001 - handlers go on, whatever is wrong with an outlet
             if self.pause is None:
-                _log.exception("an outlet failed", extra={"publisher": self.name})
+                _log.exception("the outlet of publisher %s failed", self.name, extra={"publisher": self.name})
             return Outage(f"its outlet failed ({type(error).__name__}: {error})")
 
     def _end(self) -> None:

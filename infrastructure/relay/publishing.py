@@ -162,7 +162,11 @@ class Press:
         except asyncio.CancelledError:
             return Outage("told to stop before it was confirmed")
         except Exception as error:  # noqa: BLE001 - what an outlet fails over is that event's affair, too
-            _log.exception("an outlet failed over an event", extra={"publisher": self.carried.name})
+            _log.exception(
+                "the outlet of publisher %s failed over event %s",
+                *(self.carried.name, sending.work.row.event_id),
+                extra={"publisher": self.carried.name},
+            )
             return Refused(
                 f"its outlet failed over it ({type(error).__name__}: {error}): look at the relay's log"
             )

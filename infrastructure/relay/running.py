@@ -16,6 +16,8 @@ from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
     from outbox_kernel.infrastructure.relay.work import ClaimedEvent
 
@@ -110,11 +112,15 @@ def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reaso
         "attempts": attempts,
     }
     if delay is None:
-        _log.critical("publisher is dead for this event: retry or skip it: %s", reason, extra=about)
+        _log.critical(
+            "publisher %s is dead for event %s %s: retry or skip it: %s",
+            *(publisher.name, row.event_type, row.event_id, reason),
+            extra=about,
+        )
         return Verdict("dead", attempts, 0.0, reason)
     _log.warning(
-        "the broker refused an event, which is tried again: %s",
-        *(reason,),
+        "publisher %s: the broker refused event %s %s, which is tried again in %g s: %s",
+        *(publisher.name, row.event_type, row.event_id, delay, reason),
         extra={**about, "delay_seconds": delay},
     )
     return Verdict("waiting", attempts, delay, reason)
@@ -143,7 +149,8 @@ def _ended(run: Run, error: BaseException | None) -> Verdict:
 
 def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
     _log.error(
-        "handler failed after its effect had committed, which counts as success",
+        "handler %s failed over event %s %s after its effect had committed, which counts as success",
+        *_named(run),
         extra=_about(run),
         exc_info=error,
     )
@@ -154,11 +161,24 @@ def _failed(run: Run, error: BaseException) -> Verdict:
     attempts = run.attempts + 1
     delay = _delay(run, error, attempts)
     about = {**_about(run), "attempts": attempts}
+    # What a handler says on purpose has its reason in its words, and nothing to look for in a traceback.
+    meant = isinstance(error, Reject | RetryAfter)
+    reason, trace = _told(error), None if meant else error
     if delay is None:
-        _log.critical("handler is dead for this event: retry or skip it", extra=about, exc_info=error)
-        return Verdict("dead", attempts, 0.0, _told(error))
-    _log.warning("handler failed and is tried again", extra={**about, "delay_seconds": delay}, exc_info=error)
-    return Verdict("waiting", attempts, delay, _told(error))
+        _log.critical(
+            "handler %s is dead for event %s %s: retry or skip it: %s",
+            *(*_named(run), reason.partition("\n")[0]),
+            extra=about,
+            exc_info=trace,
+        )
+        return Verdict("dead", attempts, 0.0, reason)
+    _log.warning(
+        "handler %s failed over event %s %s and is tried again in %g s: %s",
+        *(*_named(run), delay, reason.partition("\n")[0]),
+        extra={**about, "delay_seconds": delay},
+        exc_info=trace,
+    )
+    return Verdict("waiting", attempts, delay, reason)
 
 
 def _delay(run: Run, error: BaseException, attempts: int) -> float | None:
@@ -183,6 +203,11 @@ def storable(text: str) -> str:
     # NUL is what a text column cannot hold, and a lone surrogate no encoding.
     text = text.replace("\0", "\\0")
     return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]
+
+
+def _named(run: Run) -> tuple[str, str, UUID]:
+    """Return what a line of the log names in its words: an application's own log may show nothing else of it."""
+    return run.carried.name, run.row.event_type, run.row.event_id
 
 
 def _about(run: Run) -> dict[str, object]:

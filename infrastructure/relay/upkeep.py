@@ -69,7 +69,8 @@ class Upkeep:
         events, deliveries = await self.store.take_over(self.line)
         if events or deliveries:
             _log.warning(
-                "took over from a relay that vanished",
+                "took over %d events and %d deliveries from a relay that vanished",
+                *(events, len(deliveries)),
                 extra={"events": events, "deliveries": len(deliveries)},
             )
             self.claimer.look_everywhere()
@@ -80,7 +81,8 @@ class Upkeep:
 
     def _tell_death(self, delivery: Mapping[str, object]) -> None:
         _log.critical(
-            "handler is dead for this event: retry or skip it",
+            "handler %s is dead for event %s: retry or skip it: it kills the process",
+            *(delivery["handler"], delivery["event_id"]),
             extra={
                 "handler": delivery["handler"],
                 "event_id": str(delivery["event_id"]),

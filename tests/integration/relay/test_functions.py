@@ -131,7 +131,7 @@ async def test_a_function_that_hangs_in_its_thread_has_failed_and_may_not_commit
     gate.set()
 
     async def told() -> bool:
-        return "ended after its run had been given up" in caplog.text
+        return "the thread of handler f ended after its run had been given up" in caplog.text
 
     with caplog.at_level(logging.WARNING):
         await until(told)

@@ -67,6 +67,33 @@ async def test_the_last_failure_is_a_dead_letter_and_a_critical_log(
     assert critical.__dict__["event_id"] == str((await stage.event("a"))["event_id"])
 
 
+@pytest.mark.parametrize("retry", [QUICK, RetrySchedule.bounded(1)], ids=["tried again", "dead"])
+async def test_the_log_names_handler_and_event_in_its_words(
+    stage: Stage, caplog: pytest.LogCaptureFixture, retry: RetrySchedule
+) -> None:
+    """O4: an application that hosts a relay shows the words, and nothing of what `extra` has."""
+    await stage.put("a")
+    await stage.drain(handler("shop.Pack", Recorder().fail("a"), retry=retry))
+    [record] = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    event_id = (await stage.event("a"))["event_id"]
+    assert f"bank.noted {event_id}" in record.getMessage()
+    assert "handler shop.Pack " in record.getMessage()
+    assert "ValueError: no a today" in record.getMessage()
+    assert record.exc_info is not None
+
+
+@pytest.mark.parametrize("said", [Reject("no such customer"), RetryAfter(30, "the shop is closed")])
+async def test_what_a_handler_says_on_purpose_is_logged_with_its_reason_and_no_traceback(
+    stage: Stage, caplog: pytest.LogCaptureFixture, said: Exception
+) -> None:
+    """K5."""
+    await stage.put("a")
+    await stage.drain(handler("shop.Pack", Recorder().fail("a", said)))
+    [record] = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert str(said) in record.getMessage()
+    assert record.exc_info is None
+
+
 async def test_handlers_are_dead_after_ten_failures_unless_told_otherwise(stage: Stage) -> None:
     """R7, R15."""
     seen = Recorder().fail("a", times=99)
