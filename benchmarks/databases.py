@@ -11,7 +11,7 @@ from uuid import uuid4
 import asyncpg
 from sqlalchemy.engine import make_url
 
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:

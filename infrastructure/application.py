@@ -20,8 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from outbox_kernel.infrastructure.brokers.carrying import publishers_of
 from outbox_kernel.infrastructure.brokers.discovery import undeclared_queues
 from outbox_kernel.infrastructure.container import build_container
-from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
-from outbox_kernel.infrastructure.database.explain import explained
 from outbox_kernel.infrastructure.database.session import session_factory
 from outbox_kernel.infrastructure.database.unit_of_work import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.discovery import context_folder, context_packages
@@ -34,9 +32,12 @@ from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.install import install_capture
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.record import map_outbox_table
+from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_url
+from outbox_kernel.infrastructure.postgres.explain import explained
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
+from outbox_kernel.infrastructure.relay.roster import check_buildable
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import check_upcasters, discover_handlers
 
@@ -287,6 +288,19 @@ class Outbox:
             f"{packages}): name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the folder of "
             "`contexts`"
         )
+
+
+async def buildable_handlers(
+    settings: Settings, relay_settings: RelaySettings
+) -> tuple[HandlerRegistration, ...]:
+    """Find the handlers of all contexts and make each of them once, as a relay does before it starts."""
+    outbox = Outbox(settings=settings, relay_settings=relay_settings)
+    found = outbox.load()
+    try:
+        await check_buildable(found, outbox.container)
+    finally:
+        await outbox.close()
+    return found
 
 
 def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:

@@ -10,12 +10,12 @@ from lagom import Container, Singleton
 from lagom.definitions import ConstructionWithContainer
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.database.session import session_factory
 from outbox_kernel.infrastructure.discovery import context_folder, context_packages, lacking
 from outbox_kernel.infrastructure.errors import BadContext
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.forgotten import tell_uncommitted
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.wired import Wired
 from outbox_kernel.kernel import KernelError, check_upcasters

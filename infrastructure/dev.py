@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.database.unprivileged import is_root
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.postgres.unprivileged import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

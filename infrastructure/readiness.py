@@ -6,7 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.database.explain import database_of, outbox_remedy
 from outbox_kernel.infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
@@ -14,6 +13,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
 )
 from outbox_kernel.infrastructure.outbox.migrator import pending, require_encoding
+from outbox_kernel.infrastructure.postgres.explain import database_of, outbox_remedy
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -19,8 +19,8 @@ from uuid import uuid4
 import asyncpg
 from attrs import field, frozen
 
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 
 T = TypeVar("T")
 

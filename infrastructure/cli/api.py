@@ -14,10 +14,10 @@ from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.container import build_container
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
 from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted

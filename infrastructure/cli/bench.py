@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
-from outbox_kernel.infrastructure.database.engine import parse_url
-from outbox_kernel.infrastructure.database.explain import explained
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.postgres.engine import parse_url
+from outbox_kernel.infrastructure.postgres.explain import explained
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:

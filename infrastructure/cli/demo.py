@@ -12,8 +12,8 @@ import attrs
 import click
 
 from outbox_kernel.infrastructure.cli.output import json_option, print_json
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.demo.play import play, scenes_of
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import asyncio
 import attrs
 import click
 
+from outbox_kernel.infrastructure.application import buildable_handlers
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
 from outbox_kernel.infrastructure.operations.health import examine
 from outbox_kernel.infrastructure.relay import RelaySettings
@@ -22,7 +23,9 @@ def command(*, as_json: bool) -> None:
     The exit code is 1 if a check failed; a warning alone is 0.
     """
     silence_clients()
-    checks = asyncio.run(examine(Settings.from_environment(), RelaySettings.from_environment()))
+    checks = asyncio.run(
+        examine(Settings.from_environment(), RelaySettings.from_environment(), buildable_handlers)
+    )
     failed = any(check.state == "fail" for check in checks)
     if as_json:
         print_json({"healthy": not failed, "checks": [attrs.asdict(check) for check in checks]})

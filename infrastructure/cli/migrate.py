@@ -11,10 +11,10 @@ import click
 
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
-from outbox_kernel.infrastructure.database.engine import parse_url
 from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
 from outbox_kernel.infrastructure.outbox.branches import folders_of_nobody
 from outbox_kernel.infrastructure.outbox.migrator import downgrade, loss, migration_sql
+from outbox_kernel.infrastructure.postgres.engine import parse_url
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 

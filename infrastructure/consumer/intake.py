@@ -17,11 +17,11 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     BrokerUnreachable,
     explained,
 )
-from outbox_kernel.infrastructure.connections import TROUBLE
 from outbox_kernel.infrastructure.consumer.burying import Burying
 from outbox_kernel.infrastructure.consumer.reading import Received, Unstorable, read
 from outbox_kernel.infrastructure.consumer.storing import Stored
 from outbox_kernel.infrastructure.consumer.troubles import pause
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

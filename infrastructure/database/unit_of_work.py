@@ -10,11 +10,11 @@ from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker  # noqa: TC002 - the container reads them
 
-from outbox_kernel.infrastructure.database.explain import explain
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import as_conflict, constraint_name
 from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping, row_key
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.postgres.explain import explain
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import KernelError, UnitOfWorkNotOpen
 from outbox_kernel.kernel.unit_of_work import check_aggregate_class

@@ -12,7 +12,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 
-from outbox_kernel.infrastructure.database.explain import sqlstate_of
 from outbox_kernel.infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
@@ -21,6 +20,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
 )
 from outbox_kernel.infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
+from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
 from outbox_kernel.kernel.errors import ConcurrencyError, UnserializableEvent
 from outbox_kernel.kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 

@@ -9,12 +9,12 @@ import asyncpg
 import attrs
 from sqlalchemy.pool import NullPool
 
-from outbox_kernel.infrastructure.connections import connect
-from outbox_kernel.infrastructure.database.engine import create_engine
-from outbox_kernel.infrastructure.database.explain import explained
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
+from outbox_kernel.infrastructure.postgres.connections import connect
+from outbox_kernel.infrastructure.postgres.engine import create_engine
+from outbox_kernel.infrastructure.postgres.explain import explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

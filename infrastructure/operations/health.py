@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import asyncpg
 from sqlalchemy.pool import NullPool
 
-from outbox_kernel.infrastructure.connections import connect
-from outbox_kernel.infrastructure.database.engine import create_engine, parse_url
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
 from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
@@ -26,12 +24,15 @@ from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.outbox.migrator import ENCODING, POSTGRES_VERSION_MIN, pending
 from outbox_kernel.infrastructure.outbox.sql.inspection import SERVER
+from outbox_kernel.infrastructure.postgres.connections import connect
+from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from outbox_kernel.infrastructure.operations.health_of_code import FindHandlers
     from outbox_kernel.infrastructure.relay import RelaySettings
     from outbox_kernel.infrastructure.settings import Settings
 
@@ -40,9 +41,12 @@ CLOCK_SECONDS_MAX = 2.0
 ANSWER_SECONDS_MAX = LOCK_SECONDS_MAX + 5.0
 
 
-async def examine(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
-    """Run every check that can be run; without a database those of the code alone."""
-    checks = await examine_code(settings, relay_settings)
+async def examine(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> list[Check]:
+    """Run every check that can be run; without a database those of the code alone.
+
+    What finds the handlers, and makes each, is the application's: it stands above this package.
+    """
+    checks = await examine_code(settings, relay_settings, find)
     checks += examine_alembic(dict.fromkeys((Path.cwd(), project_folder())))
     engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
     try:

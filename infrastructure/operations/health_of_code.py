@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from outbox_kernel.infrastructure.relay.roster import check_buildable, check_names, claim_of
+from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
 from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from outbox_kernel.infrastructure.relay import RelaySettings
     from outbox_kernel.infrastructure.settings import Settings
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
+    FindHandlers = Callable[[Settings, RelaySettings], Awaitable[Sequence[HandlerRegistration]]]
 
-async def examine_code(settings: Settings, relay_settings: RelaySettings) -> list[Check]:
+
+async def examine_code(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> list[Check]:
     """Check handlers and upcasters as a relay does before it starts."""
-    handlers = await _handlers(settings, relay_settings)
+    handlers = await _handlers(settings, relay_settings, find)
     topology = [] if handlers.state == "fail" else _topology(settings)
     return [handlers, *topology, _upcasters(), _code_version(relay_settings)]
 
 
-async def _handlers(settings: Settings, relay_settings: RelaySettings) -> Check:
+async def _handlers(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> Check:
     try:
-        outbox = Outbox(settings=settings, relay_settings=relay_settings)
-        found = outbox.load()
-        try:
-            await check_buildable(found, outbox.container)
-        finally:
-            await outbox.close()
+        found = await find(settings, relay_settings)
     except KernelError as error:
         return fail("handlers", str(error), "mend it: a relay with this code does not start")
     if not found:

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from sqlalchemy.pool import NullPool
 
-from outbox_kernel.infrastructure.connections import connect
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.infrastructure.operations.verdicts import Check, halves, ok, warn
+from outbox_kernel.infrastructure.postgres.connections import connect
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -33,6 +33,7 @@ from outbox_kernel.infrastructure.outbox.statements import (
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.infrastructure.postgres.explain import explain
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
@@ -191,9 +192,6 @@ class Capture:
 def _explain(error: DBAPIError, connection: Connection) -> None:
     """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
     _hide_payloads(error)
-    # Not above: the package of this module has sessions with capture, and so imports this one.
-    from outbox_kernel.infrastructure.database.explain import explain  # noqa: PLC0415
-
     refusal = explain(error, connection.engine.url)
     if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
         raise refusal from error

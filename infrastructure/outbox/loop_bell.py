@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from outbox_kernel.infrastructure.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 
 if TYPE_CHECKING:
     import asyncpg

@@ -15,7 +15,6 @@ from alembic.util import CommandError
 from attrs import frozen
 from sqlalchemy import func, select, text
 
-from outbox_kernel.infrastructure.database.explain import database_of, explained, sqlstate_of
 from outbox_kernel.infrastructure.errors import (
     MigrationBlocked,
     MigrationFailed,
@@ -29,6 +28,7 @@ from outbox_kernel.infrastructure.errors import (
 from outbox_kernel.infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
 from outbox_kernel.infrastructure.outbox.statements import count_undelivered
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.postgres.explain import database_of, explained, sqlstate_of
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.errors import KernelError
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from sqlalchemy.exc import SQLAlchemyError
 
-from outbox_kernel.infrastructure.connections import TROUBLE
 from outbox_kernel.infrastructure.outbox import loop_bell
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

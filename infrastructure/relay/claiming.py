@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.connections import TROUBLE
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.relay.due_turns import DueTurns
 
 if TYPE_CHECKING:

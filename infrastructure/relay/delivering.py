@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.connections import TROUBLE
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from outbox_kernel.infrastructure.relay.in_hand import LOST
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from outbox_kernel.infrastructure.connections import connect
-from outbox_kernel.infrastructure.database.explain import explain
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.postgres.connections import connect
+from outbox_kernel.infrastructure.postgres.explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

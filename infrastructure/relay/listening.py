@@ -7,8 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from outbox_kernel.infrastructure.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:

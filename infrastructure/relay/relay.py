@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.relay.claiming import Claimer
 from outbox_kernel.infrastructure.relay.crew import Crew
 from outbox_kernel.infrastructure.relay.delivering import Delivering

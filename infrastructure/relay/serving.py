@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.connections import TROUBLE
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from outbox_kernel.kernel.retry import EXPONENTIAL
 

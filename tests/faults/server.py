@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from outbox_kernel.infrastructure.database import unprivileged
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.postgres import unprivileged
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 
 STOP_SECONDS_MAX = 30.0
 CONNECTIONS_MAX = 120

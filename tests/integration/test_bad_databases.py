@@ -22,10 +22,10 @@ from sqlalchemy import select, text
 from sqlalchemy.engine import make_url
 
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
-from outbox_kernel.infrastructure.database.explain import explained
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, LoginRefused, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.postgres.explain import explained
 from tests import servers
 from tests.commands import failed_in_one_sentence, outbox
 

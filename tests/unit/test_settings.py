@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from outbox_kernel.infrastructure.database.engine import create_engine
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import Settings, masked
 
 

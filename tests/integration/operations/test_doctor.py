@@ -14,6 +14,7 @@ from sqlalchemy.engine import make_url
 
 import contexts.accounts.handlers
 import contexts.messaging.topology  # noqa: F401 - the former registers handlers, this is changed below
+from outbox_kernel.infrastructure.application import buildable_handlers
 from outbox_kernel.infrastructure.operations.desk import SESSION, Desk
 from outbox_kernel.infrastructure.operations.health import examine
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
@@ -51,7 +52,7 @@ async def examined(
     url: str, relay_settings: RelaySettings | None = None, **settings: Any
 ) -> dict[str, Check]:
     chosen = Settings(database_url=url, **{"contexts": ("contexts.accounts",), **settings})
-    found = await examine(chosen, relay_settings or RelaySettings(code_version="v1"))
+    found = await examine(chosen, relay_settings or RelaySettings(code_version="v1"), buildable_handlers)
     return {each.check: each for each in found}
 
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from outbox_kernel.infrastructure import connections
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.postgres import connections
 from outbox_kernel.infrastructure.relay import line as line_module
 from outbox_kernel.infrastructure.relay import serving as serving_module
 from outbox_kernel.infrastructure.relay.in_hand import InHand

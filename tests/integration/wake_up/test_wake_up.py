@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.pool import NullPool
 
 from contexts.profiles.events import ProfileCreated
-from outbox_kernel.infrastructure.connections import connect
 from outbox_kernel.infrastructure.database import create_engine, session_factory
 from outbox_kernel.infrastructure.outbox import loop_bell
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.listening import Listener
 from outbox_kernel.infrastructure.settings import Settings

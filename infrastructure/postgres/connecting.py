@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.database.explain import address_of, sqlstate_of
 from outbox_kernel.infrastructure.errors import (
     BadSetting,
     DatabaseUnreachable,
@@ -21,6 +20,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
     TlsRefused,
 )
+from outbox_kernel.infrastructure.postgres.explain import address_of, sqlstate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

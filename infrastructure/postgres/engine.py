@@ -18,10 +18,10 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from outbox_kernel.infrastructure.database.connecting import connecting
-from outbox_kernel.infrastructure.database.explain import explained
-from outbox_kernel.infrastructure.database.upgrading import hush_upgrades
 from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.postgres.connecting import connecting
+from outbox_kernel.infrastructure.postgres.explain import explained
+from outbox_kernel.infrastructure.postgres.upgrading import hush_upgrades
 from outbox_kernel.infrastructure.settings import names_host
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
-from outbox_kernel.infrastructure.database import unprivileged
 from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
+from outbox_kernel.infrastructure.postgres import unprivileged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
