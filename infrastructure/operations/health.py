@@ -14,6 +14,7 @@ from sqlalchemy.pool import NullPool
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
 from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
+from outbox_kernel.infrastructure.operations.health_of_aggregates import examine_aggregates
 from outbox_kernel.infrastructure.operations.health_of_alembic import examine_alembic
 from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
 from outbox_kernel.infrastructure.operations.health_of_code import examine_code
@@ -73,6 +74,7 @@ async def _examine_database(
         checks += await _answered("listen", engine, examine_hearing(engine, relay_settings))
         checks += await _answered("work", engine, _examine_work(at_desk, checks))
         checks += await _answered("tables", engine, examine_tables(at_desk))
+        checks += await _answered("aggregates", engine, examine_aggregates(at_desk))
         return checks
     finally:
         connection.terminate()

@@ -30,6 +30,7 @@ from outbox_kernel.infrastructure.outbox.statements import (
     insert_event,
     insert_events,
 )
+from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_columns
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
@@ -192,6 +193,7 @@ class Capture:
 def _explain(error: DBAPIError, connection: Connection) -> None:
     """Say in a sentence what is wrong with our table; what else may fail is for the session's user to catch."""
     _hide_payloads(error)
+    raise_forgotten_columns(error)  # of the row that an event goes with
     refusal = explain(error, connection.engine.url)
     if isinstance(refusal, SchemaNotMigrated | PermissionDenied):
         raise refusal from error

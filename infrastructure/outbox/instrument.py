@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Integer, event, inspect, select
+from sqlalchemy import Integer, Table, event, inspect, select
 from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.orm import Mapper, attributes, object_mapper, object_session
 from sqlalchemy.orm.exc import DetachedInstanceError
@@ -17,12 +17,14 @@ from outbox_kernel.infrastructure.outbox.conflicts import aggregate_keys
 from outbox_kernel.infrastructure.outbox.mapping import (
     check_fields,
     give_order,
+    name_of,
     refused_without_confirmation,
     refused_without_lock,
     refused_without_version,
     table_name,
 )
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.table_columns import aggregate_tables
 from outbox_kernel.infrastructure.outbox.transaction import note_read
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.errors import ConcurrencyError, IdentityMoved
@@ -50,6 +52,16 @@ def instrument_aggregates() -> None:
             _on_configured(mapper, cls)
 
 
+def mapped_tables() -> list[Table]:
+    """Return the tables of the aggregates mapped so far in which their events and writes are counted."""
+    mappers = filter(None, (inspect(cls, raiseerr=False) for cls in _subclasses(AggregateRoot)))
+    return list(dict.fromkeys(table for mapper in mappers for table in _numbered(mapper)))
+
+
+def _numbered(mapper: Mapper[Any]) -> Iterator[Table]:
+    return (table for table in mapper.tables if isinstance(table, Table) and "version" in table.c)
+
+
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     for subclass in cls.__subclasses__():
         yield subclass
@@ -68,6 +80,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
     for relationship in mapper.relationships:
         _let_speak(manager[relationship.key].impl)
     aggregate_keys.add(_key_name(mapper))
+    aggregate_tables.update((table.name, name_of(table)) for table in _numbered(mapper))
     event.listen(cls, "before_delete", _on_delete)
     event.listen(cls, "refresh", _on_refresh)
     event.listen(cls, "expire", _on_expire)

@@ -100,8 +100,8 @@ def map_aggregate(
 
 
 def table_name(mapper: Mapper[Any]) -> str:
-    """Name the table as a statement would."""
-    return _name_of(mapper.local_table)
+    """Name the table of a mapping as a statement would."""
+    return name_of(mapper.local_table)
 
 
 def give_order(mapper: Mapper[Any]) -> None:
@@ -134,11 +134,12 @@ def lock_of(cls: type[Any], table: Any) -> Column[Any]:
             f"{cls.__name__} has no table of its own, so say whose it shares with `inherits=`"
         )
     if "version" not in table.c:
-        raise refused_without_version(cls, _name_of(table))
+        raise refused_without_version(cls, name_of(table))
     if "revision" not in table.c:
-        raise refused_without_lock(cls, _name_of(table))
+        raise refused_without_lock(cls, name_of(table))
     return table.c.revision  # type: ignore[no-any-return]  # the table may be any selectable
 
 
-def _name_of(table: Any) -> str:
+def name_of(table: Any) -> str:
+    """Name a table as a statement would."""
     return getattr(table, "fullname", str(table))

@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
 from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus, carriers_among
 from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping
+from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_columns
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
@@ -80,6 +81,8 @@ class CapturedSession(Session):
         except BaseException as error:
             self._undo_flush()
             raise_conflict(error)
+            if isinstance(error, DBAPIError):
+                raise_forgotten_columns(error)
             raise
         finally:
             state.flushing = state.settled = False
@@ -101,6 +104,7 @@ class CapturedSession(Session):
             return super()._execute_internal(statement, *args, **options)
         except DBAPIError as error:
             raise_lost_race(error)
+            raise_forgotten_columns(error)
             raise
 
     def _get_impl(self, entity: Any, *args: Any, **options: Any) -> Any:

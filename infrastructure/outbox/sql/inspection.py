@@ -203,3 +203,8 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        pg_backend_pid() AS process_id, pg_is_in_recovery() AS standby,
        current_setting('server_encoding') AS encoding, current_database() AS database
 """
+
+# The columns of a table as somebody's own mapping names it; none where there is no such table. 1 its name.
+COLUMNS_OF_TABLE = """
+SELECT attname AS name FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
+"""

@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import DomainEvent, catalogue, event
 from outbox_kernel.kernel.catalogue import isolated_definitions
+from tests.market import Order
 from tests.relaying import Recorder, handler
 
 HANDLER = "bank.Letters"
@@ -423,3 +424,24 @@ async def test_a_handler_that_cannot_be_made_is_named(outbox: Any, tmp_path: Any
     found = await examined(outbox.url, contexts=("ailing",))
     assert found["handlers"].state == "fail"
     assert "nothing_of_that_name" in found["handlers"].detail
+
+
+async def test_an_aggregates_table_without_its_columns_is_told_with_the_statements(outbox: Any) -> None:
+    """C6, O1: the mapping says that they are there, and the database knows better."""
+    assert "aggregates" not in await examined(outbox.url), "no table of an aggregate is in this database"
+    await outbox.desk.connection.execute("CREATE TABLE shop_orders (id serial PRIMARY KEY)")
+    try:
+        found = (await examined(outbox.url))["aggregates"]
+        assert (found.state, found.detail) == (
+            "fail",
+            f"table {Order.__tablename__} has no column 'version' and no column 'revision'",
+        )
+        statements = str(found.remedy).split("`")[1::2]
+        await outbox.desk.connection.execute(statements[0])
+        found = (await examined(outbox.url))["aggregates"]
+        assert found.detail == "table shop_orders has no column 'revision'"
+        assert str(found.remedy).startswith(f"run `{statements[1]}`, or")
+        await outbox.desk.connection.execute(statements[1])
+        assert (await examined(outbox.url))["aggregates"].state == "ok"
+    finally:
+        await outbox.desk.connection.execute("DROP TABLE shop_orders")
