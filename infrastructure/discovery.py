@@ -76,7 +76,7 @@ def lacking(package: str, error: ModuleNotFoundError) -> BadContext:
     """Return the sentence of a context that asks for a module which is not there."""
     return BadContext(
         package,
-        f"cannot be imported, since the module {error.name or str(error)!r} is not installed here: install what the "
-        "context needs (in the repository of outbox-kernel: pip install '.[contexts]'), mend the import, or leave the "
+        f"cannot be imported, since the module {error.name or str(error)!r} is not installed here: install what it "
+        "needs (in outbox-kernel's own repository by `pip install '.[contexts]'`), mend the import, or leave the "
         "context out of OUTBOX_CONTEXTS",
     )

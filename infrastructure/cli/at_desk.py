@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 import click
 
@@ -99,9 +100,29 @@ class _Moment(click.ParamType):  # type: ignore[type-arg]  # as above
             )
 
 
+class _Event(click.ParamType):  # type: ignore[type-arg]  # as above
+    name = "event"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> UUID | int:
+        if isinstance(value, UUID | int):
+            return value
+        if value.isdecimal() and value.isascii() and len(value) <= POSITION_DIGITS_MAX:
+            return int(value)
+        try:
+            return UUID(value)
+        except ValueError:
+            self.fail(
+                f"{value!r} is no event; give the position or the id that `outbox events` lists", param, ctx
+            )
+
+
+# Fewer than an id has, and none that the database cannot count to.
+POSITION_DIGITS_MAX = 18
+
 TEXT = _Text()
 DAYS = _Days(min=0, max=36_500)
 AGGREGATE = _Aggregate()
 MOMENT = _Moment()
 EVENT_ID = click.UUID
+EVENT = _Event()
 LIMIT = click.IntRange(min=1, max=100_000)

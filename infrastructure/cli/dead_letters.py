@@ -43,9 +43,9 @@ def command() -> None:
 @json_option
 def list_(*, source: str, message_id: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """List them with their reasons, the oldest first; they stay where they are."""
+    address = broker_of(Settings.from_environment())  # which asks for the extra that the rest needs
     from outbox_kernel.infrastructure.consumer.dead_letters import Choice, listed
 
-    address = broker_of(Settings.from_environment())
     found, left = asyncio.run(listed(address, source, most=limit, choice=Choice(message_id, queue)))
     rows = [attrs.asdict(each) for each in found]
     if as_json:
@@ -71,11 +71,12 @@ def replay(
     *, source: str, message_id: str | None, queue: str | None, everything: bool, to: str | None, as_json: bool
 ) -> None:
     """Send messages back to the queue that each came from, once what kept them from being stored is mended."""
-    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, replayed
-
     if (message_id is None and queue is None) != everything:
         raise click.UsageError("say which: --id ID, --queue NAME, or --all")
-    address, choice = broker_of(Settings.from_environment()), Choice(message_id, queue)
+    address = broker_of(Settings.from_environment())  # as above
+    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, replayed
+
+    choice = Choice(message_id, queue)
     with progress("replay") as begin:
         number = asyncio.run(replayed(address, source, choice=choice, to=to, begin=begin))
     if as_json:

@@ -36,8 +36,7 @@ def _plain(value: object) -> str:
 
 def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
     """Print rows of the same columns: a table on a terminal, else tab-separated lines to cut and grep."""
-    # Without any standard output, as after `>&-`, there is no file to ask.
-    if sys.stdout is None or not sys.stdout.isatty():
+    if not is_at_terminal():
         for row in rows:
             click.echo("\t".join(printable(_text(value)) for value in row.values()))
         return
@@ -96,9 +95,14 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def is_at_terminal() -> bool:
+    """Whether a person reads along; without any standard output, as after `>&-`, there is no file to ask."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def print_title(title: str) -> None:
     """Head what follows, for people: into a pipe the lines speak for themselves only if each is of one kind."""
-    click.echo(f"\n{title}" if sys.stdout is not None and sys.stdout.isatty() else f"# {title}")
+    click.echo(f"\n{title}" if is_at_terminal() else f"# {title}")
 
 
 def when(moment: datetime | None) -> str:

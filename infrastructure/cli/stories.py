@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, LIMIT, MOMENT, TEXT, at_desk
-from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, print_title, when
+from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT, LIMIT, MOMENT, TEXT, at_desk
+from outbox_kernel.infrastructure.cli.output import (
+    is_at_terminal,
+    json_option,
+    print_json,
+    print_rows,
+    print_title,
+    when,
+)
 from outbox_kernel.infrastructure.operations import stories
 from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES
 from outbox_kernel.infrastructure.plain_text import count
@@ -59,10 +66,13 @@ def events(
 
 
 @click.command("show")
-@click.argument("event", type=EVENT_ID)
+@click.argument("event", type=EVENT)
 @json_option
-def show(*, event: UUID, as_json: bool) -> None:
-    """Show one EVENT: what it says, who has handled it, what it waits for. Secrets are masked."""
+def show(*, event: UUID | int, as_json: bool) -> None:
+    """Show one EVENT, by its id or its position: what it says, who has handled it, what it waits for.
+
+    Secrets are masked.
+    """
     stories.know_events(Settings.from_environment())
     story = at_desk(lambda desk: stories.show(desk, event))
     if as_json:
@@ -164,7 +174,7 @@ def _delivery(row: Row) -> Row:
         "attempts": row["attempts"],
         "held by": row["held_by"],
         "waits for": row["waits_for"],
-        "error": _short(row["error_message"]),
+        "error": row["error_message"],
     }
 
 
@@ -194,5 +204,8 @@ def _told(value: object) -> object:
 
 
 def _short(text: str | None) -> str | None:
+    """Cut an error for a column on a terminal; its remedy stands at its end, and whoever reads a pipe gets it all."""
+    if not is_at_terminal():
+        return text
     line = text.partition("\n")[0] if text else None
     return line and (line if len(line) <= ERROR_CHARACTERS_MAX else line[: ERROR_CHARACTERS_MAX - 1] + "…")

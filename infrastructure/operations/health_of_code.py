@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology, undeclared_queues
 from outbox_kernel.infrastructure.discovery import context_packages
-from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError, ProjectElsewhere
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
 from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters
@@ -32,6 +32,8 @@ async def examine_code(settings: Settings, relay_settings: RelaySettings, find: 
 async def _handlers(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> Check:
     try:
         found = await find(settings, relay_settings)
+    except (BadContext, ProjectElsewhere) as error:
+        return fail("handlers", *halves(error))
     except KernelError as error:
         return fail("handlers", str(error), "mend it: a relay with this code does not start")
     if not found:

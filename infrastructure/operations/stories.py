@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.outbox.sql.inspection import (
     EARLIER_DELIVERY,
     EARLIER_EVENT,
     EVENT,
+    EVENT_AT,
     EVENTS,
     FAILED,
     HISTORY,
@@ -101,11 +102,12 @@ async def history(desk: Desk, aggregate: AggregateKey) -> list[Row]:
     return [{**_decoded(row), "deliveries": deliveries.get(row["event_id"], [])} for row in rows]
 
 
-async def show(desk: Desk, event_id: UUID) -> Row:
-    """Tell one event's whole story, and what it waits for."""
-    rows = await desk.fetch(EVENT, event_id)
+async def show(desk: Desk, event_id: UUID | int) -> Row:
+    """Tell the whole story of one event, by its id or its position, and what it waits for."""
+    rows = await desk.fetch(EVENT_AT if isinstance(event_id, int) else EVENT, event_id)
     if not rows:
         raise NothingFound(f"there is no event {event_id}: `outbox events` lists the newest")
+    event_id = rows[0]["event_id"]
     event, found, now = _decoded(dict(rows[0])), await relays(desk), await desk.clock()
     event["held_by"] = _holder(event, found)
     event["waits_for"] = await _wait_of_event(desk, event, found, now)

@@ -108,7 +108,17 @@ def folders_of_nobody(settings: Settings) -> list[Path]:
     if settings.contexts is not None or not home.is_dir() or (home / "env.py").exists():
         return []
     ours = {branch.folder for branch in branches(settings)}
-    return sorted(folder for folder in home.iterdir() if any(folder.glob("*.py")) and folder not in ours)
+    return sorted(
+        folder
+        for folder in home.iterdir()
+        if any(folder.glob("*.py")) and folder not in ours and not _is_copy_of_outbox(folder)
+    )
+
+
+def _is_copy_of_outbox(folder: Path) -> bool:
+    """Whether these are the outbox's own once more: in a checkout from which a wheel was built and installed."""
+    own = {each.name for each in _outbox_folder().glob("*.py")}
+    return folder.name == OUTBOX_BRANCH and {each.name for each in folder.glob("*.py")} <= own
 
 
 def told(error: BaseException) -> str:

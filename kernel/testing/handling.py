@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import attrs
 
 from outbox_kernel.kernel.bus import stream_of
-from outbox_kernel.kernel.calling import awaitable
+from outbox_kernel.kernel.calling import awaitable, further_parameters
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.context import Delivery, handling
+from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.events import DomainEvent, stamp_event
 from outbox_kernel.kernel.handlers import registered_handlers
 from outbox_kernel.kernel.serialization import deserialize_event, serialize_event
@@ -64,11 +65,24 @@ async def run_handler(
         if _gets_it_stored(handler, event):
             given = StoredEvent.of(given, position=position, headers=delivery.headers)
     method = getattr(handler, "handle", None)
-    handle: Any = awaitable(cast("Callable[[E], object]", handler)) if method is None else method
+    handle: Any = _function(cast("Callable[[E], object]", handler)) if method is None else method
     mine = _registrations(handler)
     name = mine[0].name if mine else getattr(_written(handler), "__qualname__", type(handler).__qualname__)
     with trying(Trial(name, event.event_id, any(each.atomic for each in mine))), handling(delivery):
         await handle(given)
+
+
+def _function(handler: Callable[..., object]) -> Callable[..., Any]:
+    """Make a function ready to be called with its event alone."""
+    lacking = [each.name for each in further_parameters(handler)]
+    if lacking:
+        name = getattr(_written(handler), "__qualname__", repr(handler))
+        given = ", ".join(f"{each}=…" for each in lacking)
+        raise DefinitionError(
+            f"{name} asks for {', '.join(map(repr, lacking))} beside its event, and no container is here to make that: "
+            f"run_handler(functools.partial({name.rpartition('.')[2]}, {given}), event)"
+        )
+    return awaitable(handler)
 
 
 def _written(handler: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,16 @@ def test_a_folder_of_migrations_that_no_context_claims_is_told(
         f"note: {stray} belongs to no context, so its migrations did not run: name it like the package of its "
         "context, with contexts/shpo/__init__.py beside it\n"
     )
+
+
+def test_the_outboxs_own_migrations_beside_an_installed_wheel_are_none_of_nobodys(
+    project: Path, empty_postgres_url: str
+) -> None:
+    """A checkout from which the product was installed has them twice."""
+    write(project, a=migration("a"))
+    shutil.copytree(ROOT / "migrations" / "outbox", project / "migrations" / "outbox")
+    done = outbox("migrate", folder=project, DATABASE_URL=empty_postgres_url)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_contexts_that_are_left_out_on_purpose_are_not_missed(project: Path, empty_postgres_url: str) -> None:

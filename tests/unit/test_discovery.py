@@ -43,7 +43,10 @@ def test_an_application_without_contexts_has_none(elsewhere: Path) -> None:
         ("store_of_cakes.handlers", "is a module, .*: name the package, 'store_of_cakes'$"),
         ("stor_of_cakes", r"is not found from .*: correct its name \(in `contexts=`, or OUTBOX_CONTEXTS\)"),
         ("stor_of_cakes.inner", "is not found from"),
-        ("lacking_of_cakes.inner", "the module 'no_module_of_cakes' is not installed here: install what"),
+        (
+            "lacking_of_cakes.inner",
+            "the module 'no_module_of_cakes' is not installed here: install what it needs",
+        ),
     ],
 )
 def test_what_is_no_package_of_a_context_is_told_with_what_to_name(

@@ -94,12 +94,13 @@ ORDER BY position DESC LIMIT $6
 """
 
 # One event. 1 event id.
-EVENT = """
+_EVENT = """
 SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
        status, retry_count, takeovers, occurred_at, created_at, not_before, available_at, updated_at, processed_at,
        error_message, payload::text, headers::text, lease_relay, lease_epoch
-FROM {outbox_events} WHERE event_id = $1
-"""
+FROM {outbox_events} WHERE """
+EVENT = f"{_EVENT}event_id = $1\n"
+EVENT_AT = f"{_EVENT}position = $1\n"
 
 # An aggregate's events in order, with what they said. 1 aggregate types, 2 its id, in every reading.
 HISTORY = """

@@ -140,6 +140,34 @@ def test_events_show_history_and_failed_tell_the_same_event(run: Any, by_hand: A
     assert json.loads(run("failed", "--json")[1])["total"] == 1
 
 
+LONG = "ValueError: " + "the shop is closed, " * 10 + "so open it"
+
+
+def test_in_a_pipe_no_error_is_cut_since_its_remedy_stands_at_its_end(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(outbox: Outbox) -> Any:
+        event = await outbox.event(uuid4(), "dead")
+        await outbox.delivery(event, error=LONG)
+        return event
+
+    event = by_hand(failing)
+    assert LONG in run("failed")[1]
+    assert LONG in run("show", event)[1].partition("# deliveries")[2]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "2000")
+    assert LONG not in run("failed")[1]
+    assert LONG in run("show", event)[1].partition("deliveries")[2]
+
+
+def test_an_event_is_shown_by_the_position_that_the_list_begins_with(run: Any, by_hand: Any) -> None:
+    event = by_hand(dead_event)
+    position = run("events")[1].split("\t")[0]
+    assert run("show", position) == run("show", event)
+    assert f"event_id\t{event}\n" in run("show", position)[1]
+    assert "there is no event 999999: `outbox events` lists the newest" in run("show", "999999")[2]
+
+
 HOSTILE = "\x1b]0;mine\x07\x9b2J\u202e\t\n"
 
 

@@ -308,6 +308,14 @@ async def test_a_transaction_whose_times_are_hidden_is_told_with_the_right_that_
     assert found.detail == "process 7, whose times this user may not see (GRANT pg_read_all_stats)"
 
 
+async def test_a_context_that_is_not_there_is_told_as_a_relay_tells_it(empty_postgres_url: str) -> None:
+    found = (await examined(empty_postgres_url, contexts=("stor_of_nobody",)))["handlers"]
+    assert found.state == "fail"
+    assert found.detail.startswith("context 'stor_of_nobody' is not found from ")
+    assert found.remedy is not None
+    assert found.remedy.startswith("correct its name")
+
+
 async def test_without_handlers_it_says_where_they_are_looked_for(
     outbox: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -288,3 +288,19 @@ async def test_what_is_committed_beside_a_handler_is_free() -> None:
             uow.emit(Welcomed("eve"))
             await uow.commit()
     assert len(uow.store.events) == 4
+
+
+async def test_a_function_that_asks_for_more_is_told_how_to_be_given_it() -> None:
+    async def greet(event: Opened, uow: InMemoryUnitOfWork, *, sender: str, times: int = 1) -> None:
+        seen.append(f"{sender}: {event.owner}")
+
+    seen: list[str] = []
+    with pytest.raises(
+        DefinitionError,
+        match=r"greet asks for 'uow', 'sender' .*: run_handler\(functools.partial\(greet, uow=…, sender=…\), event\)$",
+    ):
+        await run_handler(greet, Opened("ada"))  # type: ignore[arg-type]  # as a type checker says, too
+    with pytest.raises(DefinitionError, match="greet asks for 'sender' beside its event"):
+        await run_handler(partial(greet, uow=InMemoryUnitOfWork()), Opened("ada"))
+    await run_handler(partial(greet, uow=InMemoryUnitOfWork(), sender="shop"), Opened("ada"))
+    assert seen == ["shop: ada"]
