@@ -35,7 +35,8 @@ class MappedAggregate(AggregateRoot):
     """Base of an aggregate that maps itself: `class Order(MappedAggregate, Base)`.
 
     It brings two columns: `version` counts the events, `revision` counts the writes of the row and is its optimistic
-    lock. `__aggregate__` is the stable wire name, by default the name of the class.
+    lock. `__aggregate__` is the stable wire name, by default the name of the class; where one class says it, each that
+    is derived from it says its own.
     """
 
     __aggregate__: ClassVar[str]
@@ -108,7 +109,21 @@ def _on_instrument_class(mapper: Mapper[Any], cls: type[Any]) -> None:
         return
     if mapper.version_id_col is None:
         mapper.version_id_col = lock_of(cls, mapper.local_table)
-    catalogue.add_aggregate(vars(cls).get("__aggregate__", cls.__name__), cls)
+    catalogue.add_aggregate(_wire_name(cls), cls)
+
+
+def _wire_name(cls: type[Any]) -> str:
+    """Return the name that the class says, or its own where no class above it says one either."""
+    if "__aggregate__" in vars(cls):
+        return cls.__aggregate__  # type: ignore[no-any-return]  # as it is declared
+    named = next((base for base in cls.__mro__ if "__aggregate__" in vars(base)), None)
+    if named is not None:
+        raise MappingRefused(
+            f"{cls.__name__} says no `__aggregate__`, though {named.__name__} above it does, so that its events would "
+            f"be named after a class that may be renamed: say `__aggregate__ = …` in {cls.__name__} too, a wire name "
+            "of its own"
+        )
+    return cls.__name__
 
 
 def _on_constructed(mapper: Mapper[Any], cls: type[Any]) -> None:

@@ -7,7 +7,15 @@ import pytest
 from outbox_kernel.kernel import StaleAggregate
 from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter
-from tests.conformance.wallets import DeclaredWallet, Ledger, OwnerTaken, Paid
+from tests.conformance.wallets import (
+    CardPayment,
+    DeclaredWallet,
+    Ledger,
+    OwnerTaken,
+    Paid,
+    Payment,
+    WirePayment,
+)
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory, declared", "postgres, declared"], indirect=True)
 
@@ -109,3 +117,25 @@ async def test_a_commit_that_fails_takes_the_key_back(adapter: Adapter) -> None:
         uow.repository(Ledger).add(ledger)
         await uow.commit()
     assert [each.aggregate_key for each in await adapter.outbox()][2:] == [str(ledger.id)]
+
+
+@pytest.mark.parametrize("cls", [CardPayment, WirePayment])
+async def test_what_inherits_its_mapping_is_found_by_its_base(
+    adapter: Adapter, cls: type[CardPayment | WirePayment]
+) -> None:
+    """C10: in the block that stores it and in the next, with its own class and name."""
+    payment = cls()
+    payment.record(Paid(5))
+    async with adapter.unit_of_work() as uow:
+        uow.repository(Payment).add(payment)
+        await uow.commit()
+        assert await uow.repository(Payment).get(payment.id) is payment
+        assert await uow.repository(cls).get(payment.id) is payment
+    async with adapter.unit_of_work() as uow:
+        found = await uow.repository(Payment).get(payment.id)
+        assert isinstance(found, cls)
+        found.record(Paid(6))
+        await uow.commit()
+        assert await uow.repository(Payment).get(adapter.new_id()) is None
+    told = [(each.aggregate_type, each.aggregate_key) for each in await adapter.outbox()]
+    assert told == [(cls.__aggregate__, str(payment.id))] * 2

@@ -130,6 +130,38 @@ class DeclaredWallet(MappedAggregate, Base):
         self.owner = owner
 
 
+class Payment(MappedAggregate, Base):
+    """The base of a hierarchy."""
+
+    __tablename__ = "conformance_payments"
+    __aggregate__ = "conformance.payment"
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "payment"}  # noqa: RUF012 - SQLAlchemy's way
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    cents: Mapped[int] = mapped_column(default=0)
+
+
+class CardPayment(Payment):
+    """In its base's table."""
+
+    __aggregate__ = "conformance.card_payment"
+    __mapper_args__ = {"polymorphic_identity": "card"}  # noqa: RUF012
+
+    digits: Mapped[str | None]
+
+
+class WirePayment(Payment):
+    """In a table joined to its base's."""
+
+    __tablename__ = "conformance_wire_payments"
+    __aggregate__ = "conformance.wire_payment"
+    __mapper_args__ = {"polymorphic_identity": "wire"}  # noqa: RUF012
+
+    id: Mapped[int] = mapped_column(ForeignKey("conformance_payments.id"), primary_key=True)
+    bank: Mapped[str] = mapped_column(default="")
+
+
 class Ledger(MappedAggregate, Base):
     """Its row makes its key, and its columns have defaults."""
 

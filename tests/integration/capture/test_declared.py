@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid5
 
 import pytest
-from sqlalchemy import Text, select
+from sqlalchemy import ForeignKey, Text, select
 from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import DeclarativeBase, Mapped, declarative_base, mapped_column, registry
 
@@ -27,6 +27,7 @@ from outbox_kernel.errors import (
 from outbox_kernel.infrastructure.outbox.tables import outbox_events
 from outbox_kernel.kernel.catalogue import aggregate_type_of, isolated_definitions
 from outbox_kernel.kernel.identity import KEY_NAMESPACE
+from outbox_kernel.testing import InMemoryStore, InMemoryUnitOfWork
 from tests.bank import Bank
 from tests.market import (
     Article,
@@ -258,6 +259,23 @@ def test_an_aggregate_that_maps_itself_may_live_by_its_events() -> None:
         assert (again.id, again.version) == ("x", 1)
 
 
+@pytest.mark.parametrize("cls", [Car, Truck])
+async def test_what_inherits_is_found_by_its_base_in_memory_too_once_it_is_put(
+    cls: type[Car | Truck],
+) -> None:
+    """C10, K12: alone and in lists; in tables of its own and in its base's."""
+    store, made, other = InMemoryStore(), cls(), Vehicle()
+    store.put(made, other)
+    async with InMemoryUnitOfWork(store) as uow:
+        found = await uow.repository(Vehicle).get(made.id)
+        assert type(found) is cls
+        assert {each.id for each in await uow.repository(Vehicle).list()} == {made.id, other.id}
+        assert list(await uow.repository(cls).list()) == [found]
+        assert await uow.repository(cls).get(other.id) is None
+    assert type(store.get(Vehicle, made.id)) is cls
+    assert [each.id for each in store.all(cls)] == [made.id]
+
+
 # --- what is refused -------------------------------------------------------------------------------------
 
 
@@ -274,6 +292,51 @@ def test_the_decorator_is_for_classes_that_do_not_map_themselves() -> None:
 
         with pytest.raises(DefinitionError, match=r"Twice maps itself.*leave it out.*__aggregate__ ="):
             aggregate("twice")(Twice)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("between", [True, False])
+def test_a_subclass_that_says_no_name_below_one_that_does_is_refused(joined: bool, between: bool) -> None:
+    """C10, K1: its stream would break when its class is renamed; however far above it the name is said."""
+    with isolated_definitions():
+
+        class Own(DeclarativeBase):
+            pass
+
+        class Paying(MappedAggregate, Own):
+            __tablename__ = "paying"
+            __aggregate__ = "paying"
+            __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "paying"}  # noqa: RUF012
+            id: Mapped[int] = mapped_column(primary_key=True)
+            kind: Mapped[str]
+
+        base: Any = type("Between", (Paying,), {"__abstract__": True}) if between else Paying
+        body: dict[str, Any] = {"__mapper_args__": {"polymorphic_identity": "card"}}
+        if joined:
+            key = mapped_column(ForeignKey("paying.id"), primary_key=True)
+            body |= {"__tablename__": "paying_by_card", "id": key}
+        with pytest.raises(
+            MappingRefused,
+            match=r"ByCard says no `__aggregate__`, though Paying above it does.*say `__aggregate__ = …` in ByCard too",
+        ):
+            type("ByCard", (base,), body)
+
+
+def test_below_a_class_that_says_no_name_each_has_its_own() -> None:
+    """K2: the default is the name of the class, all the way down."""
+    with isolated_definitions():
+
+        class Own(DeclarativeBase):
+            pass
+
+        class Floating(MappedAggregate, Own):
+            __tablename__ = "floating"
+            id: Mapped[int] = mapped_column(primary_key=True)
+
+        class Sailing(Floating):
+            pass
+
+        assert [aggregate_type_of(each) for each in (Floating, Sailing)] == ["Floating", "Sailing"]
 
 
 def test_an_aggregate_without_an_id_is_refused_with_the_way_to_say_it() -> None:
