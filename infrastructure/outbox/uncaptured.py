@@ -1,4 +1,4 @@
-"""Sessions without capture: an aggregate that has recorded is refused there, since its events would be lost (C8)."""
+"""Sessions without capture: they refuse an aggregate whose version moves without its events (C8)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, attributes
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
+from outbox_kernel.infrastructure.outbox.record import OutboxRecord
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
-from outbox_kernel.kernel.aggregate import AggregateRoot
-from outbox_kernel.kernel.errors import UncommittedEvents
+from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.aggregate import AggregateRoot, id_of
+from outbox_kernel.kernel.errors import UncommittedEvents, VersionMoved
+from outbox_kernel.kernel.identity import stream_key
 
 if TYPE_CHECKING:
-    from outbox_kernel.infrastructure.outbox.record import OutboxRecord
     from outbox_kernel.kernel.events import DomainEvent
 
 _RECORD = "_outbox_record"
@@ -28,12 +30,8 @@ def _refuse_loss(session: Session, *_: Any) -> None:
     if isinstance(session, CapturedSession):
         return
     for obj in (*session._new.values(), *session.dirty, *session.deleted):
-        if isinstance(obj, AggregateRoot) and _would_lose(session, obj):
-            raise UncommittedEvents(
-                f"{obj!r} has events that are not committed, and this session would store it without them: call "
-                "install_capture on the session's maker or class, or dispatch collect_events() of the aggregate "
-                "by OutboxEventDispatcher(session) before the flush"
-            )
+        if isinstance(obj, AggregateRoot):
+            _check(session, obj)
 
 
 # From the import on, and for all sessions there are: one without capture is one of which nobody has told us.
@@ -42,16 +40,46 @@ event.listen(Session, "before_flush", _refuse_loss)
 event.listen(Session, "after_flush", _refuse_loss)
 
 
-def _would_lose(session: Session, aggregate: AggregateRoot) -> bool:
-    row_version, version = _row_version(aggregate), aggregate.__dict__.get("version", 0)
+def _check(session: Session, aggregate: AggregateRoot) -> None:
+    """Refuse to move the row's version, unless each event between has a row in this session too."""
+    row_version, version = _row_version(aggregate), aggregate.__dict__.get("version") or 0
     if row_version == version:
-        return False
-    told = (
-        event
-        for event in aggregate._recorded_log()
-        if row_version < (event.aggregate_version or 0) <= version
-    )
-    return any(not _is_dispatched(session, event) for event in told)
+        return
+    told = [event for event in aggregate._recorded_log() if row_version < _number(event) <= version]
+    if not all(_is_dispatched(session, event) for event in told):
+        raise UncommittedEvents(
+            f"{aggregate!r} has events that are not committed, and this session would store it without them: call "
+            "install_capture on the session's maker or class, or dispatch collect_events() of the aggregate "
+            "by OutboxEventDispatcher(session) before the flush"
+        )
+    # A merge leaves the events on the object that it copies, and a replay on nothing at all.
+    missing = {*range(row_version + 1, version + 1)}.difference(map(_number, told))
+    if version < row_version or not missing <= _numbers_in(session, aggregate):
+        raise VersionMoved(
+            f"{aggregate!r} is at version {version} and its row at {row_version}, and the events between are not in "
+            "this session: load it and change it, instead of a copy or a version of one's own, or dispatch those "
+            "events by OutboxEventDispatcher(session) before the flush"
+        )
+
+
+def _number(event: DomainEvent) -> int:
+    return event.aggregate_version or 0
+
+
+def _numbers_in(session: Session, aggregate: AggregateRoot) -> set[int]:
+    """Return the numbers of the aggregate's events whose rows the session holds."""
+    name = catalogue.definitions.aggregate_by_class.get(type(aggregate))
+    found = stream_key(id_of(aggregate), aggregate._key_rule.kinds)
+    if name is None or found is None:
+        return set()
+    # As they are at hand: one that has expired would ask the database, in the middle of a flush.
+    rows = (vars(obj) for obj in session if isinstance(obj, OutboxRecord))
+    stream = (name, found[0])
+    return {
+        row.get("aggregate_version") or 0
+        for row in rows
+        if (row.get("aggregate_type"), row.get("aggregate_id")) == stream
+    }
 
 
 def _is_dispatched(session: Session, event: DomainEvent) -> bool:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import delete, insert, update
+from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session
 
 from outbox_kernel.infrastructure.outbox import bus_of
@@ -83,3 +84,13 @@ async def test_bulk_saving_an_aggregate_with_events_is_refused(bank: Bank) -> No
         )
         await session.commit()
     assert await bank.outbox() == ["1 ada", "2 1"]
+
+
+async def test_bulk_saving_on_a_session_without_capture_is_not_watched(bank: Bank) -> None:
+    """C5: as the docs say, since SQLAlchemy asks no listener there; should that change, so may this."""
+    wallet = Wallet.open("unheard")
+    async with async_sessionmaker(bank.engine)() as plain:
+        await plain.run_sync(partial(bulk_save, wallet))
+        await plain.commit()
+    assert await bank.row(wallet.id) == (0, 1)
+    assert await bank.outbox() == []
