@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -19,6 +20,7 @@ from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
 from outbox_kernel.infrastructure.relay.ledger import Counts, Ledger
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.relay.patterns import unknown_types
 from outbox_kernel.infrastructure.relay.pausing import Pausing
 from outbox_kernel.infrastructure.relay.presses import Presses
 from outbox_kernel.infrastructure.relay.publishing import Press
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.scopes import AnyContainer
+
+_log = logging.getLogger("outbox.relay")
 
 
 class OutboxRelay:
@@ -132,6 +136,8 @@ class OutboxRelay:
         check_upcasters()
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
+        for name, sentence in unknown_types(self._registrations):
+            _log.warning("%s", sentence, extra={"handler": name})
         self._is_checked = True
 
     def look_at(self, turns: Iterable[TurnKey]) -> None:

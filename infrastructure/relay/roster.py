@@ -8,7 +8,7 @@ import attrs
 from lagom import Container
 from lagom.exceptions import UnresolvableType
 
-from outbox_kernel.infrastructure.calling import Call, caller, made_once
+from outbox_kernel.infrastructure.calling import Call, NotMade, caller, made_once
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import DefinitionError
@@ -169,11 +169,12 @@ async def check_buildable(registrations: Iterable[HandlerRegistration], containe
             raise HandlerNotBuilt(f"handler {registration.name!r} cannot be called: {error}") from error
         except Exception as error:
             asking = "its constructor asks" if is_class else "it asks"
-            own = handler.__name__ if is_class else "what it asks for"
+            own = error.what if isinstance(error, NotMade) else handler.__name__
+            reason = error.__cause__ if isinstance(error, NotMade) else error
             ours = isinstance(container, Container)
             remedy = f"register what {asking} for in a wiring module" if ours else f"let it make {own}"
             raise HandlerNotBuilt(
-                f"handler {registration.name!r} cannot be made by the container ({_lacking(error)}): {remedy}"
+                f"handler {registration.name!r} cannot be made by the container ({_lacking(reason)}): {remedy}"
             ) from error
         if is_class and not callable(getattr(made, "handle", None)):
             raise HandlerNotBuilt(

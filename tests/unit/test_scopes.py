@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Annotated, Any, Protocol, Self, runtime_checkable
+from unittest.mock import Mock
 
 import attrs
 import pytest
 from lagom import Container
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
@@ -136,3 +139,70 @@ async def test_a_callable_that_makes_no_handler_is_told_at_the_start(
 ) -> None:
     with pytest.raises(HandlerNotBuilt, match=sentence):
         await run(gives)
+
+
+class Port(Protocol):
+    def send(self) -> None: ...
+
+
+@runtime_checkable
+class Sender(Protocol):
+    def send(self) -> None: ...
+
+
+class Desk(ABC):
+    @abstractmethod
+    def send(self) -> None: ...
+
+
+class RealDesk(Desk):
+    def send(self) -> None: ...
+
+
+class Duck:
+    def send(self) -> None: ...
+
+
+def registered(kind: Any) -> HandlerRegistration:
+    async def tell(event: Noted, given) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001 - told below
+
+    tell.__annotations__["given"] = kind
+    return HandlerRegistration("tells", tell, (Noted,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        *((Mailer, None), (Mailer, "shop"), (Port, None), (Sender, None), (Sender, 5), (Desk, Duck())),
+        *((Mailer | str, None), (Annotated[Mailer, "x"], None), (Callable[[], None], 5), (list[int], ())),
+    ],
+)
+async def test_what_is_nothing_of_what_a_function_asks_for_is_refused_at_the_start(
+    kind: Any, made: Any
+) -> None:
+    with pytest.raises(
+        HandlerNotBuilt,
+        match=r"'tells' cannot be called: .*tell asks for 'given', of type .*, and the container gives .*: let it",
+    ):
+        await check_buildable([registered(kind)], lambda _: made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        *((Mailer, Mailer("shop")), (Port, Duck()), (Sender, Duck()), (Desk, RealDesk()), (Any, None)),
+        *((Mailer | None, None), (Annotated[Mailer, "x"], Mailer("shop")), (Callable[[], None], print)),
+        *((list[int], [1]), (float, 1), (type[Mailer], Mailer), (Mailer, Mock(spec=Mailer))),
+        (AsyncSession, async_scoped_session(async_sessionmaker(), scopefunc=int)),
+    ],
+)
+async def test_whatever_may_stand_for_it_is_taken(kind: Any, made: Any) -> None:
+    await check_buildable([registered(kind)], lambda _: made)
+
+
+async def test_what_a_callable_cannot_make_for_a_function_is_named() -> None:
+    with pytest.raises(
+        HandlerNotBuilt,
+        match=r"'tells' cannot be made by the container \(ZeroDivisionError: .*: let it make Mailer, as its 'given'",
+    ):
+        await check_buildable([registered(Mailer)], lambda _: 1 / 0)

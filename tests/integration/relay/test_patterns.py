@@ -11,6 +11,7 @@ from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.subscriptions import retire_pattern
+from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.kernel import DomainEvent, StoredEvent
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
@@ -153,3 +154,28 @@ async def test_doctor_sees_that_a_live_relay_can_run_what_a_pattern_means(stage:
     found = {each.check: each for each in await examine_work(desk, await overview(desk))}
     assert found["abilities"].state == "ok"
     assert audit.types == ["shop.a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "queue", "sentences"),
+    [
+        ("bank.notd", None, ["if 'bank.noted' is meant, correct it"]),
+        ("bank.notd", "letters", ["if 'bank.noted' is meant, correct it"]),
+        ("far.away.from_all", None, ["correct it if it is misspelt"]),
+        ("far.away.from_all", "letters", []),
+        ("bank.noted", None, []),
+        ("bank.notd*", None, []),
+    ],
+)
+async def test_a_name_that_no_event_here_has_is_told_at_the_start_with_the_nearest(
+    stage: Stage, caplog: pytest.LogCaptureFixture, pattern: str, queue: str | None, sentences: list[str]
+) -> None:
+    """K5: no error, since another service may record such events."""
+    audit = Audit().of(pattern, queue=queue)
+    await OutboxRelay(stage.engine, stage.container, handlers=[audit], queues=queue and [queue]).check()
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == len(sentences)
+    for found, sentence in zip(said, sentences, strict=True):
+        assert (
+            f"handler audit is for '{pattern}', and no event of that name is known here: {sentence}" in found
+        )
