@@ -12,7 +12,9 @@ import pytest
 
 from outbox_kernel.kernel import AggregateHasNoId, AggregateRoot, DomainEvent, EventBus, aggregate, event
 from outbox_kernel.kernel.bus import stream_of
+from outbox_kernel.kernel.catalogue import isolated_definitions
 from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.errors import IdentityMoved
 from outbox_kernel.kernel.identity import KEY_NAMESPACE, stream_key
 from outbox_kernel.kernel.testing import InMemoryStore, InMemoryUnitOfWork, run_handler
 
@@ -173,3 +175,33 @@ async def test_a_handler_in_a_unit_test_sees_the_key() -> None:
     await run_handler(Handler(), Placed("y"), aggregate_type=Order, aggregate_id=43)
     await run_handler(Handler(), Placed("z"), aggregate_type="identity.elsewhere", aggregate_id=uuid4())
     assert seen == ["42", "43", None]
+
+
+@pytest.mark.parametrize(("first", "second"), [(7, 8), ("a", "b")])
+async def test_an_id_that_moved_is_told_as_it_was_written(first: Any, second: Any) -> None:
+    """C10: before it is stored and afterwards, and not by the UUID that is derived from it."""
+    with isolated_definitions():
+
+        @event("identity.moved")
+        class Moved(DomainEvent):
+            pass
+
+        @aggregate("identity.moving")
+        class Moving(AggregateRoot):
+            id: int | str
+
+        moving = Moving(first)
+        moving.record(Moved())
+        moving.id = second
+        store = InMemoryStore()
+        async with InMemoryUnitOfWork(store) as uow:
+            uow.repository(Moving).add(moving)
+            with pytest.raises(IdentityMoved, match=f"when its id was {first};"):
+                await uow.commit()
+        store.put(Moving(first))
+        async with InMemoryUnitOfWork(store) as uow:
+            found = await uow.repository(Moving).get(first)
+            assert found is not None
+            found.id = second
+            with pytest.raises(IdentityMoved, match=f"is stored as {first}, and its id cannot"):
+                await uow.commit()
