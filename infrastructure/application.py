@@ -25,7 +25,7 @@ from outbox_kernel.infrastructure.database.unit_of_work import SqlAlchemyUnitOfW
 from outbox_kernel.infrastructure.discovery import context_folder, context_packages
 from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
-from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered
+from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
 from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
@@ -82,7 +82,7 @@ class Outbox:
         settings: Settings | None = None,
         relay_settings: RelaySettings | None = None,
     ) -> None:
-        check_given(url_or_engine, contexts, container, settings, relay_settings)
+        check_given(url_or_engine, container, settings, relay_settings)
         if settings is None or relay_settings is None:
             refuse_unknown_names()
         self._engine = url_or_engine if isinstance(url_or_engine, AsyncEngine) else None
@@ -345,7 +345,7 @@ def _settings(
     elif isinstance(url_or_engine, str):
         changes["database_url"] = url_or_engine
     if contexts is not None:
-        changes["contexts"] = (contexts,) if isinstance(contexts, str) else tuple(contexts)
+        changes["contexts"] = packages_of(contexts)
     try:
         return attrs.evolve(settings, **changes)
     except BadSetting as error:

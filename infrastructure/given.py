@@ -23,16 +23,10 @@ _BY_URL = (
 )
 
 
-def check_given(
-    url_or_engine: object, contexts: object, container: object, settings: object, relay_settings: object
-) -> None:
+def check_given(url_or_engine: object, container: object, settings: object, relay_settings: object) -> None:
     """Refuse what is of another type: read as if it were not there, it would mean another database."""
     if not isinstance(url_or_engine, AsyncEngine | URL | str | None):
         raise ArgumentRefused("url_or_engine", f"is {_kind(url_or_engine)}: {_BY_URL}")
-    if contexts is not None and not _are_names(contexts):
-        raise ArgumentRefused(
-            "contexts", f"is {contexts!r:.80}: name packages, such as ['shop.orders', 'shop.billing']"
-        )
     if container is not None and not isinstance(container, Container) and not callable(container):
         raise ArgumentRefused(
             "container",
@@ -48,13 +42,16 @@ def check_given(
             )
 
 
-def _are_names(contexts: object) -> bool:
-    if isinstance(contexts, str):
-        return True
-    # An iterator is looked at by whoever reads it.
-    if not isinstance(contexts, Iterable) or isinstance(contexts, bytes):
-        return False
-    return inspect.isgenerator(contexts) or all(isinstance(each, str) for each in contexts)
+def packages_of(contexts: object) -> tuple[str, ...]:
+    """Return the names of the packages, or refuse what names none."""
+    found = (
+        (contexts,) if isinstance(contexts, str) or not isinstance(contexts, Iterable) else tuple(contexts)
+    )
+    if not all(isinstance(each, str) for each in found):
+        raise ArgumentRefused(
+            "contexts", f"is {contexts!r:.80}: name packages, such as ['shop.orders', 'shop.billing']"
+        )
+    return found
 
 
 def check_lifespan(own: object) -> None:

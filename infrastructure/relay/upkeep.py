@@ -69,7 +69,7 @@ class Upkeep:
         events, deliveries = await self.store.take_over(self.line)
         if events or deliveries:
             _log.warning(
-                "took over %d events and %d deliveries from a relay that vanished",
+                "took over from a relay that vanished: %d of its events, %d of its deliveries",
                 *(events, len(deliveries)),
                 extra={"events": events, "deliveries": len(deliveries)},
             )

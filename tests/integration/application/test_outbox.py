@@ -345,6 +345,11 @@ def test_an_argument_of_another_type_is_refused_and_not_taken_for_one_that_is_no
         Outbox(*positional, **named)
 
 
+async def test_contexts_may_be_named_by_anything_that_gives_names(empty_postgres_url: str) -> None:
+    for given in ("a.b", ["a.b"], iter(["a.b"]), map(str, ["a.b"]), {"a.b": 1}):
+        assert Outbox(empty_postgres_url, contexts=given).settings.contexts == ("a.b",)
+
+
 async def test_it_delivers_to_nobody_for_no_want_of_an_import(outbox: Outbox, shop: Shop, ask: Ask) -> None:
     (shop.folder / "handlers.py").unlink()
     await order(outbox, shop, "cake")
