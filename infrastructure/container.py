@@ -18,8 +18,9 @@ from outbox_kernel.infrastructure.outbox.forgotten import tell_uncommitted
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.wired import Wired
-from outbox_kernel.kernel import KernelError, check_upcasters
+from outbox_kernel.kernel import check_upcasters
 from outbox_kernel.kernel.dispatching import EventDispatcher
+from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from types import TracebackType

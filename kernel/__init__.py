@@ -1,4 +1,7 @@
-"""The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O."""
+"""The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O.
+
+Its errors are in `errors`; here are those alone that an application raises itself.
+"""
 
 import os
 
@@ -16,30 +19,7 @@ from outbox_kernel.kernel.applying import applies
 from outbox_kernel.kernel.bus import EventBus
 from outbox_kernel.kernel.context import Delivery, current_delivery, current_headers, event_context
 from outbox_kernel.kernel.dispatching import EventDispatcher
-from outbox_kernel.kernel.errors import (
-    AggregateHasNoId,
-    AggregateIdTaken,
-    AlreadyRecorded,
-    ConcurrencyError,
-    DefinitionError,
-    DiscoveryError,
-    DuplicateName,
-    IdentityMoved,
-    InvalidContext,
-    KernelError,
-    MalformedPayload,
-    MissingUpcaster,
-    NothingDelivered,
-    Reject,
-    RetryAfter,
-    StaleAggregate,
-    UncommittedEvents,
-    UnitOfWorkNotOpen,
-    UnknownEventType,
-    UnknownEventVersion,
-    UnserializableEvent,
-    VersionMoved,
-)
+from outbox_kernel.kernel.errors import Reject, RetryAfter
 from outbox_kernel.kernel.events import DomainEvent, event, sensitive
 from outbox_kernel.kernel.handlers import (
     EventHandler,
@@ -59,43 +39,23 @@ from outbox_kernel.kernel.wire.masking import masked_payload
 __all__ = [
     "EXPONENTIAL",
     "TIERED",
-    "AggregateHasNoId",
-    "AggregateIdTaken",
     "AggregateRoot",
-    "AlreadyRecorded",
-    "ConcurrencyError",
     "Conflict",
-    "DefinitionError",
     "Delivery",
-    "DiscoveryError",
     "DomainError",
     "DomainEvent",
-    "DuplicateName",
     "EventBus",
     "EventDispatcher",
     "EventHandler",
     "Forbidden",
     "HandlerRegistration",
-    "IdentityMoved",
-    "InvalidContext",
-    "KernelError",
-    "MalformedPayload",
-    "MissingUpcaster",
     "NotFound",
-    "NothingDelivered",
     "Reject",
     "Repository",
     "RetryAfter",
     "RetrySchedule",
-    "StaleAggregate",
     "StoredEvent",
-    "UncommittedEvents",
     "UnitOfWork",
-    "UnitOfWorkNotOpen",
-    "UnknownEventType",
-    "UnknownEventVersion",
-    "UnserializableEvent",
-    "VersionMoved",
     "aggregate",
     "applies",
     "check_upcasters",

@@ -10,7 +10,7 @@ from outbox_kernel.infrastructure.consumer.taking import Taking
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.pausing import QUEUE
-from outbox_kernel.kernel import KernelError
+from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

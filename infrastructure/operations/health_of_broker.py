@@ -10,7 +10,7 @@ from outbox_kernel.infrastructure.brokers.rabbitmq import Address, require_extra
 from outbox_kernel.infrastructure.errors import MissingExtra
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.plain_text import count
-from outbox_kernel.kernel import KernelError
+from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,8 @@ from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError, ProjectElsewhere
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
-from outbox_kernel.kernel import KernelError, MissingUpcaster, check_upcasters
+from outbox_kernel.kernel import check_upcasters
+from outbox_kernel.kernel.errors import KernelError, MissingUpcaster
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:

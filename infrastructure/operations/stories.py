@@ -22,7 +22,8 @@ from outbox_kernel.infrastructure.outbox.sql.inspection import (
     HISTORY,
     RECEIPTS,
 )
-from outbox_kernel.kernel import UnknownEventType, masked_payload
+from outbox_kernel.kernel import masked_payload
+from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.wire.records import MASK
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 if TYPE_CHECKING:
-    from outbox_kernel.kernel import KernelError
+    from outbox_kernel.kernel.errors import KernelError
 
 
 @attrs.frozen

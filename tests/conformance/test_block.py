@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import DefinitionError, StaleAggregate, UnitOfWork, UnitOfWorkNotOpen
+from outbox_kernel.errors import DefinitionError, StaleAggregate, UnitOfWorkNotOpen
+from outbox_kernel.kernel import UnitOfWork
 from outbox_kernel.kernel.errors import UncommittedWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Slip, Wallet

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from outbox_kernel.kernel import IdentityMoved, UnitOfWork, UnserializableEvent, VersionMoved, event_context
+from outbox_kernel.errors import IdentityMoved, UnserializableEvent, VersionMoved
+from outbox_kernel.kernel import UnitOfWork, event_context
 from outbox_kernel.kernel.catalogue import aggregate_type_of
 from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter

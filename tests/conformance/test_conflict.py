@@ -6,13 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import (
-    AggregateIdTaken,
-    ConcurrencyError,
-    StaleAggregate,
-    UnitOfWork,
-    retry_on_conflict,
-)
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError, StaleAggregate
+from outbox_kernel.kernel import UnitOfWork, retry_on_conflict
 from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet

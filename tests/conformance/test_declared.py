@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kernel.kernel import StaleAggregate
+from outbox_kernel.errors import StaleAggregate
 from outbox_kernel.kernel.identity import uuid_of
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import (

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import ConcurrencyError, UnitOfWork
+from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.kernel import UnitOfWork
 from outbox_kernel.kernel.errors import UncommittedWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Wallet

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import KernelError, StaleAggregate, UnitOfWork
+from outbox_kernel.errors import KernelError, StaleAggregate
+from outbox_kernel.kernel import UnitOfWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Paid, Wallet
 

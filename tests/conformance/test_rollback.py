@@ -7,7 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import StaleAggregate, UnitOfWork
+from outbox_kernel.errors import StaleAggregate
+from outbox_kernel.kernel import UnitOfWork
 from outbox_kernel.kernel.errors import UncommittedWork
 from tests.conformance.adapters import Adapter
 from tests.conformance.wallets import Announced, Paid, Wallet

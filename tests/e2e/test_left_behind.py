@@ -8,8 +8,9 @@ from tests.commands import outbox
 
 LEAVING = """
 import asyncio, threading
+from outbox_kernel.errors import KernelError
 from outbox_kernel.infrastructure.cli import command_line, serving
-from outbox_kernel.kernel import KernelError, calling
+from outbox_kernel.kernel import calling
 
 never = asyncio.Event()
 

@@ -12,9 +12,9 @@ from uuid import UUID, uuid5
 import asyncpg
 from sqlalchemy.exc import SQLAlchemyError
 
+from outbox_kernel.errors import ConcurrencyError
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.kernel import ConcurrencyError
 from tests.faults.clock import pause
 from tests.faults.domain import Counter
 from tests.faults.parent import end_with_parent

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
+from outbox_kernel.errors import ConcurrencyError
 from outbox_kernel.infrastructure.consumer.reading import Received
 from outbox_kernel.infrastructure.consumer.storing import Storage
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
@@ -31,7 +32,7 @@ from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.kernel import ConcurrencyError, EventBus, Reject
+from outbox_kernel.kernel import EventBus, Reject
 from tests.commands import ROOT
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 from tests.relaying import handler

@@ -14,8 +14,9 @@ from sqlalchemy import insert
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from outbox_kernel.errors import StaleAggregate, UncommittedEvents
 from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.kernel import StaleAggregate, UncommittedEvents, retry_on_conflict
+from outbox_kernel.kernel import retry_on_conflict
 from tests.domain import Announced, Noted, Opened, Paid, journal
 from tests.properties.books import Announcement, Row, Thing
 from tests.properties.worlds import Place, Side, Worlds, chosen

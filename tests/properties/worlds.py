@@ -13,7 +13,7 @@ import attrs
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
-from outbox_kernel.kernel import ConcurrencyError
+from outbox_kernel.errors import ConcurrencyError
 from tests.bank import Bank
 from tests.domain import Wallet
 from tests.properties.books import Conflict, Thing, Told, World, Writer

@@ -8,10 +8,10 @@ import pytest
 from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
+from outbox_kernel.errors import MissingUpcaster
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.errors import BadContext, BadSetting
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.kernel import MissingUpcaster
 from outbox_kernel.kernel.catalogue import isolated_definitions
 
 URL = "postgresql://localhost/shop"

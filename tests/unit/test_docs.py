@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from outbox_kernel import kernel, testing
+from outbox_kernel import errors, kernel, testing
 from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES, outbox_events
 from tests.pages import (
     ELSEWHERE,
@@ -110,3 +110,12 @@ def test_the_reference_of_the_table_has_every_column_state_and_index() -> None:
 def test_the_reference_has_every_public_name(package: ModuleType) -> None:
     named = set(re.findall(r"`(\w+)[`(.\[]", (ROOT / "docs" / "reference" / "kernel.md").read_text()))
     assert set(package.__all__) - named == set()
+
+
+def test_the_reference_has_every_error_of_the_kernel() -> None:
+    page = (ROOT / "docs" / "reference" / "kernel.md").read_text()
+    of_kernel = [
+        name for name in errors.__all__ if getattr(errors, name).__module__.startswith(kernel.__name__)
+    ]
+    assert of_kernel
+    assert set(of_kernel) - set(re.findall(r"`(\w+)`", page)) == set()

@@ -69,6 +69,12 @@ def test_every_error_is_among_the_errors(source: ModuleType) -> None:
     assert all(getattr(errors, name) is getattr(source, name) for name in defined)
 
 
+def test_the_kernel_offers_those_errors_alone_that_an_application_raises() -> None:
+    """D1: the others have one place to be imported from."""
+    offered = {name for name in kernel.__all__ if name in errors.__all__}
+    assert offered == {name for name in outbox_kernel.__all__ if name in errors.__all__}
+
+
 def _is_error_of(source: ModuleType, value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Exception) and value.__module__ == source.__name__
 

@@ -42,6 +42,7 @@ from sqlalchemy.orm import (
     sessionmaker,
 )
 
+from outbox_kernel.errors import DefinitionError, KernelError, StaleAggregate
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.errors import BadSetting, CannotCapture, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox import (
@@ -52,7 +53,7 @@ from outbox_kernel.infrastructure.outbox import (
     map_aggregate,
 )
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
-from outbox_kernel.kernel import AggregateRoot, DefinitionError, KernelError, StaleAggregate, aggregate
+from outbox_kernel.kernel import AggregateRoot, aggregate
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.bank import Bank
 from tests.domain import Announced, Noted, Wallet, bank_metadata

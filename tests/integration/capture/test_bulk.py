@@ -10,8 +10,8 @@ from sqlalchemy import delete, insert, update
 from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import Session
 
+from outbox_kernel.errors import ConcurrencyError, UncommittedEvents
 from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.kernel import ConcurrencyError, UncommittedEvents
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet, wallets
 

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from outbox_kernel.kernel import (
-    ConcurrencyError,
-)
+from outbox_kernel.errors import ConcurrencyError
 from tests.bank import Bank, loaded
 from tests.domain import Wallet
 

@@ -11,16 +11,9 @@ from sqlalchemy.event import listen
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
+from outbox_kernel.errors import ConcurrencyError, InvalidContext, UnserializableEvent
 from outbox_kernel.infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
-from outbox_kernel.kernel import (
-    AggregateRoot,
-    ConcurrencyError,
-    DomainEvent,
-    EventBus,
-    EventDispatcher,
-    InvalidContext,
-    UnserializableEvent,
-)
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, EventDispatcher
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 

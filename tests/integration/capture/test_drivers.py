@@ -14,20 +14,13 @@ from sqlalchemy.event import listen
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError, StaleAggregate
 from outbox_kernel.infrastructure.errors import CannotCapture, SchemaNotMigrated
 from outbox_kernel.infrastructure.outbox import (
     bus_of,
     install_capture,
 )
-from outbox_kernel.kernel import (
-    AggregateIdTaken,
-    ConcurrencyError,
-    DomainEvent,
-    StaleAggregate,
-    event,
-    event_context,
-    sensitive,
-)
+from outbox_kernel.kernel import DomainEvent, event, event_context, sensitive
 from tests import drivers
 from tests.bank import Bank
 from tests.domain import Announced, Wallet, bank_metadata, journal, wallets

@@ -13,9 +13,9 @@ from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 
+from outbox_kernel.errors import ConcurrencyError
 from outbox_kernel.infrastructure.outbox import install_capture
 from outbox_kernel.infrastructure.outbox.executing import execute
-from outbox_kernel.kernel import ConcurrencyError
 from tests.bank import Bank, loaded
 from tests.domain import Wallet
 

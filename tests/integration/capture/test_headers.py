@@ -6,7 +6,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox_kernel.kernel import InvalidContext, event_context
+from outbox_kernel.errors import InvalidContext
+from outbox_kernel.kernel import event_context
 from outbox_kernel.kernel.context import Delivery, handling
 from tests.bank import Bank
 from tests.domain import Wallet

@@ -12,11 +12,9 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import PendingRollbackError
 
+from outbox_kernel.errors import StaleAggregate
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.kernel import (
-    StaleAggregate,
-)
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 

@@ -12,8 +12,9 @@ import pytest
 from sqlalchemy import Column, FetchedValue, ForeignKey, Integer, MetaData, Table, Text, Uuid, func, select
 from sqlalchemy.orm import Session, registry, sessionmaker
 
+from outbox_kernel.errors import ConcurrencyError
 from outbox_kernel.infrastructure.outbox import MappingRefused, aggregate_columns, map_aggregate
-from outbox_kernel.kernel import AggregateRoot, ConcurrencyError, aggregate
+from outbox_kernel.kernel import AggregateRoot, aggregate
 from tests.bank import Bank
 from tests.drivers import Driver, statements
 

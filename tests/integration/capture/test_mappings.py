@@ -15,6 +15,7 @@ from sqlalchemy.orm import composite, registry
 from sqlalchemy.orm.exc import UnmappedInstanceError
 from sqlalchemy.types import UserDefinedType
 
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError, KernelError, StaleAggregate
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import (
     MappingRefused,
@@ -23,14 +24,7 @@ from outbox_kernel.infrastructure.outbox import (
     install_capture,
     map_aggregate,
 )
-from outbox_kernel.kernel import (
-    AggregateIdTaken,
-    AggregateRoot,
-    ConcurrencyError,
-    KernelError,
-    StaleAggregate,
-    aggregate,
-)
+from outbox_kernel.kernel import AggregateRoot, aggregate
 from tests.bank import Bank, engine_of, fresh_bank
 from tests.domain import Announced, Noted, Wallet
 from tests.servers import Server

@@ -10,15 +10,15 @@ from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
-from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.kernel import (
+from outbox_kernel.errors import (
     ConcurrencyError,
     IdentityMoved,
     StaleAggregate,
     UncommittedEvents,
     VersionMoved,
 )
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox import bus_of
 from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, event, insert, literal, select, text, union_a
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.kernel import AggregateIdTaken, ConcurrencyError
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Opened, Wallet, journal
 

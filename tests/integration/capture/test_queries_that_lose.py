@@ -10,7 +10,8 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from outbox_kernel.kernel import ConcurrencyError, retry_on_conflict
+from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.kernel import retry_on_conflict
 from tests.bank import Bank, loaded
 from tests.domain import Wallet, journal, wallets
 

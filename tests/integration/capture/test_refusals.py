@@ -12,19 +12,18 @@ from sqlalchemy import insert
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
-from outbox_kernel.infrastructure.outbox import bus_of
-from outbox_kernel.infrastructure.outbox.session import CapturedSession
-from outbox_kernel.kernel import (
+from outbox_kernel.errors import (
     AggregateHasNoId,
     AlreadyRecorded,
-    DomainEvent,
     KernelError,
     UnknownEventType,
     UnserializableEvent,
     VersionMoved,
-    event,
 )
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.outbox import bus_of
+from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.kernel import DomainEvent, event
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Noted, Wallet, journal
 

@@ -10,8 +10,9 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
+from outbox_kernel.errors import ConcurrencyError
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.kernel import ConcurrencyError, DomainEvent, event, sensitive
+from outbox_kernel.kernel import DomainEvent, event, sensitive
 from tests.bank import Bank, loaded
 
 SECRET = "hunter2"

@@ -9,10 +9,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session
 
+from outbox_kernel.errors import KernelError
 from outbox_kernel.infrastructure.outbox import bus_of, install_capture
-from outbox_kernel.kernel import (
-    KernelError,
-)
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from outbox_kernel.errors import StaleAggregate
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
-from outbox_kernel.kernel import StaleAggregate
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 

@@ -12,9 +12,10 @@ from sqlalchemy import delete, select, text
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError
 from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.infrastructure.outbox.statements import find_lived
-from outbox_kernel.kernel import AggregateIdTaken, ConcurrencyError, retry_on_conflict
+from outbox_kernel.kernel import retry_on_conflict
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Opened, Wallet, entries, wallets
 

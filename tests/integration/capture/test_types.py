@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
+from outbox_kernel.errors import KernelError
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, session_factory
 from outbox_kernel.infrastructure.outbox import bus_of, install_capture
-from outbox_kernel.kernel import EventBus, KernelError
+from outbox_kernel.kernel import EventBus
 from tests.bank import Bank
 from tests.domain import Announced
 

@@ -12,8 +12,8 @@ from sqlalchemy import inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
+from outbox_kernel.errors import StaleAggregate, UncommittedEvents
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
-from outbox_kernel.kernel import StaleAggregate, UncommittedEvents
 from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
 

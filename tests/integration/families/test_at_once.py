@@ -25,7 +25,7 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
-from outbox_kernel.kernel import ConcurrencyError
+from outbox_kernel.errors import ConcurrencyError
 from tests.integration.families.conftest import Home
 from tests.integration.families.stepping import SteppingUnitOfWork
 from tests.integration.families.test_families import (

@@ -16,13 +16,13 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from contexts.accounts.use_cases import SignUpHandler
+from outbox_kernel.errors import ConcurrencyError, UnserializableEvent
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.kernel import ConcurrencyError, UnserializableEvent
 from tests.asking import KEY, USER, asking, bearer, problem
 from tests.integration.http.conftest import Ask
 from tests.waiting import until

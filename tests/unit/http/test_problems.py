@@ -9,16 +9,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from contexts.accounts.domain import AccountNotFound, EmailTaken, InvalidEmail
+from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError, UnserializableEvent
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NameTaken, SchemaNotMigrated
 from outbox_kernel.infrastructure.http import Unauthenticated
 from outbox_kernel.infrastructure.http.problems import UNEXPECTED, Problem, Refused, problem_of
-from outbox_kernel.kernel import (
-    AggregateIdTaken,
-    ConcurrencyError,
-    DomainError,
-    Forbidden,
-    UnserializableEvent,
-)
+from outbox_kernel.kernel import DomainError, Forbidden
 from tests.asking import USER
 
 

@@ -10,20 +10,17 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
+from outbox_kernel.errors import (
     AggregateHasNoId,
-    AggregateRoot,
     AlreadyRecorded,
     DefinitionError,
-    DomainEvent,
     DuplicateName,
     IdentityMoved,
     StaleAggregate,
     UnknownEventType,
     VersionMoved,
-    aggregate,
-    event,
 )
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
 from outbox_kernel.kernel.catalogue import aggregate_type_of
 from outbox_kernel.kernel.clock import now
 

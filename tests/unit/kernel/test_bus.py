@@ -6,16 +6,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
-    AggregateRoot,
-    AlreadyRecorded,
-    DefinitionError,
-    DomainEvent,
-    EventBus,
-    UnknownEventType,
-    aggregate,
-    event,
-)
+from outbox_kernel.errors import AlreadyRecorded, DefinitionError, UnknownEventType
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, event
 from outbox_kernel.kernel.bus import in_order
 
 

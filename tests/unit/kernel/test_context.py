@@ -8,14 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.kernel import (
-    Delivery,
-    InvalidContext,
-    NothingDelivered,
-    current_delivery,
-    current_headers,
-    event_context,
-)
+from outbox_kernel.errors import InvalidContext, NothingDelivered
+from outbox_kernel.kernel import Delivery, current_delivery, current_headers, event_context
 from outbox_kernel.kernel.context import HEADER_CHARACTERS_MAX, Header, handling
 from outbox_kernel.kernel.envelope import Envelope
 

@@ -7,15 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox_kernel.kernel import (
-    DefinitionError,
-    DiscoveryError,
-    DomainEvent,
-    check_upcasters,
-    discover_handlers,
-    event,
-    upcasts,
-)
+from outbox_kernel.errors import DefinitionError, DiscoveryError
+from outbox_kernel.kernel import DomainEvent, check_upcasters, discover_handlers, event, upcasts
 from outbox_kernel.kernel.catalogue import newest_event_type
 
 HANDLER = """

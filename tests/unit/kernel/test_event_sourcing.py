@@ -6,17 +6,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
-    AggregateRoot,
-    AlreadyRecorded,
-    DefinitionError,
-    DomainEvent,
-    StaleAggregate,
-    VersionMoved,
-    aggregate,
-    applies,
-    event,
-)
+from outbox_kernel.errors import AlreadyRecorded, DefinitionError, StaleAggregate, VersionMoved
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, applies, event
 
 
 @event("sourced.opened")

@@ -9,14 +9,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
-    DefinitionError,
-    DomainEvent,
-    DuplicateName,
-    UnknownEventType,
-    UnserializableEvent,
-    event,
-)
+from outbox_kernel.errors import DefinitionError, DuplicateName, UnknownEventType, UnserializableEvent
+from outbox_kernel.kernel import DomainEvent, event
 from outbox_kernel.kernel.catalogue import event_type_of, event_types, newest_event_type
 from outbox_kernel.kernel.clock import SystemClock, uuid7_of
 from outbox_kernel.kernel.testing import ANY, FrozenClock, isolated_definitions, using_clock

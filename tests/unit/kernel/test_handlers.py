@@ -5,11 +5,10 @@ from typing import Annotated, Any, TypeVar
 
 import pytest
 
+from outbox_kernel.errors import DefinitionError, DuplicateName
 from outbox_kernel.kernel import (
     EXPONENTIAL,
-    DefinitionError,
     DomainEvent,
-    DuplicateName,
     Reject,
     RetryAfter,
     StoredEvent,

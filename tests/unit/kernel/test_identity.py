@@ -10,7 +10,8 @@ from uuid import UUID, uuid4, uuid5
 import attrs
 import pytest
 
-from outbox_kernel.kernel import AggregateHasNoId, AggregateRoot, DomainEvent, EventBus, aggregate, event
+from outbox_kernel.errors import AggregateHasNoId
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, event
 from outbox_kernel.kernel.bus import stream_of
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from outbox_kernel.kernel.envelope import seal

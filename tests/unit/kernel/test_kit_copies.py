@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, StaleAggregate, aggregate, event
+from outbox_kernel.errors import StaleAggregate
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
 from outbox_kernel.kernel.testing import InMemoryStore, InMemoryUnitOfWork
 from outbox_kernel.kernel.testing.identities import WeakIdentityMap
 

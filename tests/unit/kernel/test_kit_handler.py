@@ -8,14 +8,12 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
+from outbox_kernel.errors import DefinitionError, NothingDelivered, UnserializableEvent
 from outbox_kernel.kernel import (
     AggregateRoot,
-    DefinitionError,
     Delivery,
     DomainEvent,
-    NothingDelivered,
     StoredEvent,
-    UnserializableEvent,
     aggregate,
     current_delivery,
     event,

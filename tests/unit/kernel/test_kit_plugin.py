@@ -24,7 +24,8 @@ PROJECT = """
     import asyncio
     from uuid import UUID
     import pytest
-    from outbox_kernel.kernel import AggregateRoot, DomainEvent, UnknownEventType, aggregate, event
+    from outbox_kernel.errors import UnknownEventType
+    from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
     from outbox_kernel.kernel.catalogue import newest_event_type
     from outbox_kernel.kernel.clock import now
     from outbox_kernel.kernel.testing import assert_recorded

@@ -8,20 +8,16 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
+from outbox_kernel.errors import (
     AggregateHasNoId,
     AggregateIdTaken,
-    AggregateRoot,
     ConcurrencyError,
-    DomainEvent,
     KernelError,
     StaleAggregate,
-    UnitOfWork,
     UnitOfWorkNotOpen,
     VersionMoved,
-    aggregate,
-    event,
 )
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, UnitOfWork, aggregate, event
 from outbox_kernel.kernel.testing import (
     InMemoryRepository,
     InMemoryStore,

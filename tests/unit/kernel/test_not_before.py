@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, UnserializableEvent, aggregate, event
+from outbox_kernel.errors import UnserializableEvent
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, event
 from outbox_kernel.kernel.testing import InMemoryUnitOfWork, when
 
 TOMORROW = datetime(2030, 1, 2, 9, tzinfo=UTC)

@@ -12,15 +12,8 @@ import attrs
 import pytest
 from pydantic import BaseModel, ConfigDict, RootModel
 
-from outbox_kernel.kernel import (
-    AggregateRoot,
-    DomainEvent,
-    UnserializableEvent,
-    aggregate,
-    event,
-    sensitive,
-    serialize_event,
-)
+from outbox_kernel.errors import UnserializableEvent
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, sensitive, serialize_event
 from outbox_kernel.kernel.wire.types import fields_of
 from tests.unit.kernel.probes import Layout, probe, restored, sent
 

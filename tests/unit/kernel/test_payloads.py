@@ -14,13 +14,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from outbox_kernel.kernel import (
-    DefinitionError,
-    MalformedPayload,
-    UnserializableEvent,
-    deserialize_event,
-    serialize_event,
-)
+from outbox_kernel.errors import DefinitionError, MalformedPayload, UnserializableEvent
+from outbox_kernel.kernel import deserialize_event, serialize_event
 from outbox_kernel.kernel.testing.copying import same_state
 from tests.unit.kernel.probes import Layout, probe, received, restored, sent
 

@@ -8,14 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from outbox_kernel.kernel import (
-    DefinitionError,
-    DomainEvent,
-    InvalidContext,
-    event,
-    event_context,
-    serialize_event,
-)
+from outbox_kernel.errors import DefinitionError, InvalidContext
+from outbox_kernel.kernel import DomainEvent, event, event_context, serialize_event
 from outbox_kernel.kernel.catalogue import Payload, event_type_of
 from outbox_kernel.kernel.context import Header
 from outbox_kernel.kernel.events import RESERVED_FIELDS

@@ -11,11 +11,9 @@ import attrs
 import pytest
 from pydantic import BaseModel, ConfigDict, RootModel, field_validator
 
+from outbox_kernel.errors import DefinitionError, MalformedPayload, UnserializableEvent
 from outbox_kernel.kernel import (
-    DefinitionError,
     DomainEvent,
-    MalformedPayload,
-    UnserializableEvent,
     deserialize_event,
     event,
     masked_payload,

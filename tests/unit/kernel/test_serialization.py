@@ -10,14 +10,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
-    DomainEvent,
-    MalformedPayload,
-    UnserializableEvent,
-    deserialize_event,
-    event,
-    serialize_event,
-)
+from outbox_kernel.errors import MalformedPayload, UnserializableEvent
+from outbox_kernel.kernel import DomainEvent, deserialize_event, event, serialize_event
 from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.testing.copying import same_state
 from outbox_kernel.kernel.wire.converter import converter_for

@@ -16,14 +16,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from outbox_kernel.kernel import (
-    AggregateRoot,
-    DefinitionError,
-    DomainEvent,
-    UnserializableEvent,
-    event,
-    serialize_event,
-)
+from outbox_kernel.errors import DefinitionError, UnserializableEvent
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, event, serialize_event
 from tests.unit.kernel.probes import probe, restored, sent
 
 T = TypeVar("T")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from outbox_kernel.kernel import ConcurrencyError, KernelError, retry_on_conflict
+from outbox_kernel.errors import ConcurrencyError, KernelError
+from outbox_kernel.kernel import retry_on_conflict
 
 
 class Flaky:

@@ -8,14 +8,16 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from outbox_kernel.kernel import (
+from outbox_kernel.errors import (
     DefinitionError,
-    DomainEvent,
     DuplicateName,
     MalformedPayload,
     MissingUpcaster,
     UnknownEventType,
     UnknownEventVersion,
+)
+from outbox_kernel.kernel import (
+    DomainEvent,
     check_upcasters,
     deserialize_event,
     event,
