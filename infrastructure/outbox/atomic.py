@@ -1,34 +1,39 @@
 """One transaction for all that a handler with atomic=True does: its sessions share a connection (R6).
 
-Each session's transaction is a part of it, begun by a savepoint. Its commit makes nothing durable: that is done with
-the receipt, when the handler returns. Its rollback goes back to the savepoint, which would take along whatever other
-sessions have done since. Where there is such, nothing of the run may commit any more.
+Each session's transaction is a part of it, with a savepoint of its own. Its commit makes nothing durable: that is done
+with the receipt, when the handler returns. Its rollback goes back to the savepoint, if it may have written anything.
+Where that would take along what another session has written since, nothing of the run may commit any more.
+
+Each part has a connection object of its own, by which it is known who sends a statement: whoever holds on to one, and
+whatever way it is used. Statements take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import attrs
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.orm.session import SessionTransactionState
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from outbox_kernel.infrastructure.errors import NotOneTransaction
+from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
-from outbox_kernel.infrastructure.outbox.receipts import current_run, is_in, is_known_in
-from outbox_kernel.infrastructure.outbox.transaction import (
-    CapturedTransaction,
-    has_written,
-    has_written_events,
-)
+from outbox_kernel.infrastructure.outbox.reads import only_reads
+from outbox_kernel.infrastructure.outbox.receipts import current_run, database_of, is_in, is_known_in
+from outbox_kernel.infrastructure.outbox.savepoints import Savepoint, Savepoints
+from outbox_kernel.infrastructure.outbox.transaction import CapturedTransaction
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from sqlalchemy import Connection, RootTransaction
+    from sqlalchemy import RootTransaction
     from sqlalchemy.orm import Session, SessionTransaction
 
     from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
@@ -45,11 +50,12 @@ class OneTransaction:
         """Whose relays are told once it has committed."""
         self._connection: Connection | None = None
         self._root: RootTransaction | None = None
+        self._savepoints: Savepoints | None = None
         self._options: dict[str, Any] = {}
-        self._parts: list[Part] = []
-        self._moment = 0
+        self._open: list[Part] = []
         # Sessions may be at work in several tasks.
         self._turn = asyncio.Lock()
+        self._whose_turn: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> Self:
         """Begin, with nothing so far."""
@@ -68,12 +74,13 @@ class OneTransaction:
             await asyncio.shield(asyncio.create_task(greenlet_spawn(self._close)))
 
     def _commit(self) -> None:
-        for part in reversed(self._parts):
+        for part in reversed(tuple(self._open)):
             part.rollback()  # of a session that was left open, and never committed
         if self.broken is not None:
             raise self.broken
-        if self._connection is None or self._root is None:
+        if self._connection is None or self._root is None or self._savepoints is None:
             return
+        self._savepoints.check()  # since the server answers the COMMIT of what has failed with a rollback
         self.run.commit_whole(self._connection, self._root.commit)
         for engine, channel in self.rung:
             wake_relays(engine, channel)
@@ -92,23 +99,21 @@ class OneTransaction:
         """Whether a session's transaction by this bind is a part of it."""
         if not (isinstance(bind, Engine) and bind.dialect.is_async):
             return False
-        if is_known_in(bind, self.run.database):
+        if self.run.database is not None and is_known_in(bind, self.run.database):
             return True
         with bind.connect() as connection:
+            if self.run.database is None:
+                self.run.database = database_of(connection)  # no relay has said where it is: where it begins
             return is_in(connection, self.run.database)
 
     def begin(self, transaction: AtomicTransaction, engine: Engine, options: Any) -> tuple[Connection, Part]:
         """Begin a session's part, and the whole with the first of them."""
-        await_only(self._turn.acquire())
-        try:
-            connection = self._connected(engine, dict(options or {}))
-            name = f"outbox_part_{len(self._parts) + 1}"
-            connection.dialect.do_savepoint(connection, name)
-            part = Part(self, transaction, name, self.moment())
-            self._parts.append(part)
-        finally:
-            self._turn.release()
-        return connection, part
+        with self._in_turn():
+            whole = self._connected(engine, dict(options or {}))
+        part = Part(self, transaction)
+        part.begin_savepoint()
+        self._open.append(part)
+        return PartConnection(whole, part), part
 
     def _connected(self, engine: Engine, options: dict[str, Any]) -> Connection:
         if self._connection is None:
@@ -121,6 +126,7 @@ class OneTransaction:
                 connection.close()
                 raise
             self._connection, self._options = connection, options
+            self._savepoints = Savepoints(connection)
         elif self._connection.engine is not engine or options != self._options:
             raise NotOneTransaction(
                 f"handler {self.run.handler!r} is atomic, so that its sessions share one connection, and they ask for "
@@ -128,44 +134,64 @@ class OneTransaction:
             )
         return self._connection
 
-    def go_back(self, part: Part) -> None:
-        """Undo a session's part, unless others have been at work since it began."""
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        if self._whose_turn is task:
+            yield  # a statement that SQLAlchemy sends for the sake of another one
+            return
         await_only(self._turn.acquire())
+        self._whose_turn = task
         try:
-            others = self._others(part, part.since)
-            if others and part.has_written:
-                self._break_up()
-            connection = self._connection
-            if connection is not None and not others and self._is_alive():
-                connection.dialect.do_rollback_to_savepoint(connection, part.name)
+            yield
         finally:
+            self._whose_turn = None
             self._turn.release()
 
-    def go_back_to_savepoint(self, part: Part, since: int) -> None:
-        """Let a session undo what it has done since a moment, unless others have been at work since."""
-        if self._others(part, since):
-            self._break_up()
+    @property
+    def savepoints(self) -> Savepoints:
+        """Those of its transaction, which has begun."""
+        return cast("Savepoints", self._savepoints)
 
-    def _break_up(self) -> None:
-        self.broken = self.broken or NotOneTransaction(
-            f"handler {self.run.handler!r} is atomic, and one of its sessions rolls back while another one is at "
-            "work in the same transaction, whose work would go with it: end the one before the other begins"
-        )
+    def send(self, part: Part, statement: object, send: Callable[[], Any]) -> Any:
+        """Send a statement of a part."""
+        with self._in_turn():
+            if self.broken is not None:
+                raise self.broken
+            for savepoint in part.savepoints:
+                self.savepoints.stand(savepoint)
+            if not only_reads(str(statement)):
+                self.savepoints.note_write(part)
+            try:
+                return send()
+            except BaseException:
+                self.savepoints.failed_by = part
+                raise
 
-    def _others(self, mine: Part, since: int) -> bool:
-        """Whether a rollback to that moment would undo what another session has written."""
-        return any(
-            part.session is not mine.session and part.has_written and part.may_have_worked(since, mine.task)
-            for part in self._parts
-        )
+    def go_back(self, part: Part, savepoint: Savepoint) -> None:
+        """Undo what a session has done since, unless others have been at work."""
+        with self._in_turn():
+            if not self._is_alive() or self.savepoints.go_back(savepoint, part):
+                return
+            self.broken = NotOneTransaction(
+                f"handler {self.run.handler!r} is atomic, and one of its sessions rolls back what another one has "
+                "been at work on top of, in the same transaction, and whose work would go with it: end the one before "
+                "the other begins"
+            )
+
+    def end(self, savepoint: Savepoint) -> None:
+        """Leave what a session has done since to what is around it."""
+        with self._in_turn():
+            if self._is_alive():
+                self.savepoints.check()
+                self.savepoints.end(savepoint)
+
+    def let_go(self, part: Part) -> None:
+        """Forget a part that has ended."""
+        self._open.remove(part)
 
     def _is_alive(self) -> bool:
         return self._root is not None and self._root.is_active and self.broken is None
-
-    def moment(self) -> int:
-        """Return a number that is above all before."""
-        self._moment += 1
-        return self._moment
 
 
 @attrs.define(eq=False)
@@ -173,87 +199,116 @@ class Part:
     """A session's transaction within an atomic run's, where SQLAlchemy expects a transaction of its own."""
 
     whole: OneTransaction
-    transaction: AtomicTransaction
-    name: str
-    since: int
-    until: int | None = None
-    last: int = attrs.field(default=attrs.Factory(lambda part: part.since, takes_self=True))
-    """When it last asked for its connection, to send a statement."""
-    task: asyncio.Task[Any] | None = attrs.field(factory=asyncio.current_task)
-    """Which task has sent them all."""
-
-    @property
-    def session(self) -> Session:
-        """Whose part it is."""
-        return self.transaction.session
+    transaction: AtomicTransaction | None
+    savepoints: list[Savepoint] = attrs.Factory(list)
+    """Its own, and those that the session has begun inside it."""
 
     @property
     def is_active(self) -> bool:
         """Whether it has neither committed nor rolled back."""
-        return self.until is None
+        return self.transaction is not None
 
-    @property
-    def has_written(self) -> bool:
-        """Whether it may have anything to undo."""
-        root = self.transaction
-        wrote = root.may_have_written or root.wrote_events or root.wrote_before_load is not None
-        return wrote or has_written(self.session) or has_written_events(self.session)
+    def begin_savepoint(self) -> Savepoint:
+        """Begin one inside those that it has."""
+        self.savepoints.append(savepoint := self.whole.savepoints.new())
+        return savepoint
 
-    def note_use(self) -> None:
-        """Note that it is about to send a statement."""
-        self.last = self.whole.moment()
-        if self.task is not asyncio.current_task():
-            self.task = None
+    def release(self, name: str) -> None:
+        """End one, and leave what was done since to what is around it."""
+        self._end(name, self.whole.end)
 
-    def may_have_worked(self, since: int, task: asyncio.Task[Any] | None) -> bool:
-        """Whether a statement of it may have been sent after a moment of somebody who is at work in a task."""
-        if self.task is None or self.task is not task:
-            return self.until is None or self.until > since  # one may be on its way right now
-        return self.last > since
+    def go_back(self, name: str) -> None:
+        """End one, and undo what was done since."""
+        self._end(name, partial(self.whole.go_back, self))
+
+    def _end(self, name: str, end: Callable[[Savepoint], None]) -> None:
+        # Those inside it go with it, the youngest first.
+        while any(each.name == name for each in self.savepoints):
+            end(self.savepoints[-1])
+            self.savepoints.pop()
+
+    # --- what SQLAlchemy asks of a transaction ----------------------------------------------------------
 
     def commit(self) -> None:
         """Leave it to the run's commit."""
-        state = known_state_of(self.session)
-        capture: Any = getattr(self.session, "_outbox_capture", None)
+        session = cast("AtomicTransaction", self.transaction).session
+        state = known_state_of(session)
+        capture: Any = getattr(session, "_outbox_capture", None)
         if state is not None and state.wrote_by is not None and capture.channel is not None:
             self.whole.rung.add((state.wrote_by, capture.channel))
             state.wrote_by = None  # nothing is there yet for the relays to see
-        self.until = self.whole.moment()
+        self.release(self.savepoints[0].name)
+        self._let_go()
 
     def rollback(self) -> None:
         """Undo it, as far as it stands alone."""
         if self.is_active:
             try:
-                self.whole.go_back(self)
+                self.go_back(self.savepoints[0].name)
             finally:
-                self.until = self.whole.moment()
+                self._let_go()
 
     close = rollback
+
+    def _let_go(self) -> None:
+        self.savepoints.clear()
+        self.transaction = None
+        self.whole.let_go(self)
+
+
+class PartConnection(Connection):
+    """The connection of an atomic run, as one part of it holds it."""
+
+    # As in what shares its dictionary: a flush's kind of connection.
+    __slots__ = ()
+
+    def __init__(self, whole: Connection, part: Part) -> None:
+        self.__dict__ = {**whole.__dict__, "_nested_transaction": None, "_outbox_part": part}
+
+    def _execute_context(
+        self, dialect: Any, constructor: Any, statement: Any, *args: Any, **options: Any
+    ) -> Any:
+        part: Part = self.__dict__["_outbox_part"]
+        send = partial(super()._execute_context, dialect, constructor, statement, *args, **options)
+        return part.whole.send(part, statement, send)
+
+    def _cursor_execute(self, cursor: Any, statement: Any, parameters: Any, context: Any = None) -> None:
+        part: Part = self.__dict__["_outbox_part"]
+        part.whole.send(
+            part, statement, partial(super()._cursor_execute, cursor, statement, parameters, context)
+        )
+
+    def _savepoint_impl(self, name: str | None = None) -> str:  # noqa: ARG002 - one that no other part has
+        return cast("Part", self.__dict__["_outbox_part"]).begin_savepoint().name
+
+    def _rollback_to_savepoint_impl(self, name: str) -> None:
+        cast("Part", self.__dict__["_outbox_part"]).go_back(name)
+
+    def _release_savepoint_impl(self, name: str) -> None:
+        cast("Part", self.__dict__["_outbox_part"]).release(name)
+
+    def close(self) -> None:
+        """Leave it open: it is the run's."""
+
+
+class PartFlushConnection(FlushConnection, PartConnection):
+    """That connection, as one step of a flush writes through it."""
+
+    __slots__ = ()
 
 
 class AtomicTransaction(CapturedTransaction):
     """A transaction or savepoint of a captured session in an atomic run."""
 
     whole: OneTransaction
-    since: int
     part: Part | None = None
     """Of the outermost alone, once it has sent a statement."""
-
-    @property
-    def _root(self) -> AtomicTransaction:
-        transaction: Any = self
-        while transaction.parent is not None:
-            transaction = transaction.parent
-        return cast("AtomicTransaction", transaction)
 
     def _connection_for_bind(self, bind: Any, execution_options: Any) -> Connection:
         if self.whole.broken is not None:
             raise self.whole.broken
         if self._parent is not None or bind in self._connections or not self.whole.takes(bind):
-            connection = super()._connection_for_bind(bind, execution_options)
-            if (part := self._root.part) is not None:
-                part.note_use()
-            return connection
+            return super()._connection_for_bind(bind, execution_options)
         self._state = SessionTransactionState.PROVISIONING_CONNECTION  # as SQLAlchemy says it meanwhile
         try:
             connection, self.part = self.whole.begin(self, bind, execution_options)
@@ -265,15 +320,9 @@ class AtomicTransaction(CapturedTransaction):
             self._state = SessionTransactionState.ACTIVE
         return connection
 
-    def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Roll back; that of a savepoint must take nothing of other sessions along either."""
-        undone: Any = self
-        while not undone.nested and undone.parent is not None:
-            undone = undone.parent  # a flush that fails takes back what is around it
-        part = self._root.part
-        if undone.nested and part is not None:
-            self.whole.go_back_to_savepoint(part, undone.since)
-        super().rollback(_capture_exception, _to_root)
+    def _flush_connection(self, connection: Connection) -> FlushConnection:
+        kind = PartFlushConnection if isinstance(connection, PartConnection) else FlushConnection
+        return kind(connection, known_state_of(self.session))
 
 
 def after_transaction_create(_session: Session, transaction: SessionTransaction) -> None:
@@ -283,4 +332,4 @@ def after_transaction_create(_session: Session, transaction: SessionTransaction)
         transaction.__class__ = CapturedTransaction
         return
     transaction.__class__ = AtomicTransaction
-    transaction.whole, transaction.since = run.whole, run.whole.moment()  # type: ignore[attr-defined]
+    transaction.whole = run.whole  # type: ignore[attr-defined]

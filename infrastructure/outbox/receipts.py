@@ -177,8 +177,14 @@ def is_in(connection: Connection, database: str | None) -> bool:
     if connection.dialect.name != "postgresql":
         return False
     # Asked anew, since it may have become the same.
-    found = _databases[connection.engine.pool] = execute(connection, DATABASE, ())
-    return bool(found == database)
+    return database_of(connection) == database
+
+
+def database_of(connection: Connection) -> str:
+    """Return which database a connection leads to, as the server tells it."""
+    found: str = execute(connection, DATABASE, ())
+    _databases[connection.engine.pool] = found
+    return found
 
 
 def is_known_in(engine: Engine, database: str | None) -> bool:

@@ -44,8 +44,11 @@ class CapturedTransaction(SessionTransaction):
         if self.origin is not SessionTransactionOrigin.SUBTRANSACTION:
             return connection
         self._send_rows()
-        self._writing = FlushConnection(connection, known_state_of(self.session))
+        self._writing = self._flush_connection(connection)
         return self._writing
+
+    def _flush_connection(self, connection: Connection) -> FlushConnection:
+        return FlushConnection(connection, known_state_of(self.session))
 
     def _send_rows(self) -> None:
         if self._writing is not None:

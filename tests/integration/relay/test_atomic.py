@@ -7,16 +7,18 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import attrs
 import pytest
-from sqlalchemy import create_engine, insert, select, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import column, create_engine, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
 from outbox_kernel.infrastructure.outbox import atomic as atomic_module
 from outbox_kernel.infrastructure.outbox import capture, install_capture
+from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from outbox_kernel.kernel.errors import SecondCommit
@@ -279,8 +281,11 @@ async def test_what_a_session_flushes_in_its_savepoint_is_not_taken_along_in_sil
     assert "NotOneTransaction" in await error_of(stage)
 
 
-async def test_a_rollback_beside_a_task_that_writes_breaks_the_run(stage: Stage) -> None:
-    """R6: what of the other one stands before the rollback and what behind, nobody can tell."""
+@pytest.mark.parametrize("writes_on", [False, True])
+async def test_a_rollback_beside_a_task_that_writes_takes_nothing_of_it_along(
+    stage: Stage, writes_on: bool
+) -> None:
+    """R6: what that one has written since is not lost in silence, and what it has written before stays."""
 
     async def act(event: Any) -> None:
         begun, undone = asyncio.Event(), asyncio.Event()
@@ -296,6 +301,8 @@ async def test_a_rollback_beside_a_task_that_writes_breaks_the_run(stage: Stage)
             await begun.wait()
             async with stage.sessions() as session:
                 await session.execute(line("never"))
+                if writes_on:
+                    await stage.enter("in between")
                 await session.rollback()
             undone.set()
 
@@ -303,8 +310,8 @@ async def test_a_rollback_beside_a_task_that_writes_breaks_the_run(stage: Stage)
 
     await stage.put("a")
     await stage.drain(atomic(act))
-    assert await stage.journal() == []
-    assert "NotOneTransaction" in await error_of(stage)
+    assert await stage.journal() == ([] if writes_on else ["beside"])
+    assert ("NotOneTransaction" in await error_of(stage)) == writes_on
 
 
 @pytest.mark.parametrize("swallows", [False, True])
@@ -335,6 +342,7 @@ async def test_a_savepoint_whose_rollback_would_take_others_along_breaks_the_run
             await outer.execute(line("first"))
             with suppress(ValueError):
                 async with outer.begin_nested():
+                    await outer.execute(line("taken back"))
                     await stage.enter("would go with it")
                     raise ValueError
             await outer.commit()
@@ -343,6 +351,237 @@ async def test_a_savepoint_whose_rollback_would_take_others_along_breaks_the_run
     await stage.drain(atomic(act))
     assert await stage.journal() == []
     assert "NotOneTransaction" in await error_of(stage)
+
+
+async def test_a_savepoint_that_has_written_nothing_takes_nothing_along(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer:
+            await outer.execute(line("first"))
+            with suppress(ValueError):
+                async with outer.begin_nested():
+                    await outer.scalars(select(journal))
+                    await stage.enter("second")
+                    raise ValueError
+            await outer.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["first", "second"]
+
+
+async def by_connection(session: AsyncSession) -> None:
+    await (await session.connection()).execute(line("x"))
+
+
+async def by_sync(session: AsyncSession) -> None:
+    await session.run_sync(lambda sync: sync.connection().execute(line("x")))
+
+
+async def by_cte(session: AsyncSession) -> None:
+    await session.execute(select(line("x").returning(journal.c.line).cte()))
+
+
+async def by_function(session: AsyncSession) -> None:
+    await session.execute(select(func.write_line("x")))
+
+
+async def by_driver_sql(session: AsyncSession) -> None:
+    await (await session.connection()).exec_driver_sql("INSERT INTO bank_journal VALUES ('x')")
+
+
+HIDDEN_WRITES = [by_connection, by_sync, by_cte, by_function, by_driver_sql]
+WRITE_LINE = """
+CREATE OR REPLACE FUNCTION write_line(what text) RETURNS int LANGUAGE sql
+AS $$ INSERT INTO bank_journal VALUES (what); SELECT 1 $$
+"""
+
+
+@pytest.mark.parametrize("way", HIDDEN_WRITES)
+@pytest.mark.parametrize("end", ["rollback", "close", "commit"])
+async def test_a_session_that_only_reads_takes_nothing_along_however_it_was_written(
+    stage: Stage, way: Any, end: str
+) -> None:
+    """R6: what another one has committed inside it is there with the receipt."""
+    await stage.witness.execute(WRITE_LINE)
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as reader:
+            await reader.execute(select(func.count()).select_from(journal))
+            async with stage.sessions() as writer:
+                await way(writer)
+                await writer.commit()
+            await getattr(reader, end)()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["x"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+@pytest.mark.parametrize("way", HIDDEN_WRITES)
+async def test_what_was_written_in_whatever_way_is_undone_with_its_session(stage: Stage, way: Any) -> None:
+    """R6."""
+    await stage.witness.execute(WRITE_LINE)
+
+    async def act(event: Any) -> None:
+        await stage.enter("kept")
+        async with stage.sessions() as session:
+            await way(session)
+            await session.rollback()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["kept"]
+
+
+@pytest.mark.parametrize("way", HIDDEN_WRITES)
+async def test_a_rollback_takes_nothing_along_however_that_was_written(stage: Stage, way: Any) -> None:
+    """R6: without a word, at least."""
+    await stage.witness.execute(WRITE_LINE)
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as outer:
+            await outer.execute(line("taken back"))
+            async with stage.sessions() as inner:
+                await way(inner)
+                await inner.commit()
+            await outer.rollback()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_a_connection_that_is_kept_writes_for_its_session(stage: Stage, before: bool) -> None:
+    """R6: while another one is open, and after its own has ended."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as kept:
+            connection = await kept.connection()
+            await kept.scalars(select(journal))
+            if before:
+                await kept.commit()
+            async with stage.sessions() as other:
+                await other.execute(line("never"))
+                await connection.execute(line("kept"))
+                await other.rollback()
+            await kept.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    assert "NotOneTransaction" in await error_of(stage)
+
+
+async def test_a_session_that_only_reads_lets_go_of_no_row_that_another_has_locked(stage: Stage) -> None:
+    """R6: a stranger who would change it waits until the handler has returned."""
+    bank = Bank.on(stage.engine)
+    wallet = await bank.open_wallet("eve")
+    nowait = "SELECT FROM bank_wallets WHERE id = $1 FOR UPDATE NOWAIT"
+
+    async def act(event: Any) -> None:
+        reader, writer = stage.sessions(), stage.sessions()
+        await reader.scalars(select(journal))
+        balance: Any = await writer.scalar(
+            select(wallets.c.balance).where(wallets.c.id == wallet).with_for_update()
+        )
+        await reader.close()
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await stage.witness.execute(nowait, wallet)
+        await writer.execute(update(wallets).where(wallets.c.id == wallet).values(balance=balance + 1))
+        await writer.commit()
+        await writer.close()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.witness.fetchval("SELECT balance FROM bank_wallets WHERE id = $1", wallet) == 1
+    assert await stage.deliveries() == {}
+
+
+@pytest.mark.parametrize("outer_writes", [False, True])
+@pytest.mark.parametrize("nests", [False, True])
+async def test_a_session_is_not_harmed_by_the_end_of_one_that_is_older(
+    stage: Stage, outer_writes: bool, nests: bool
+) -> None:
+    """R6: its savepoints are there when it needs them, whatever a rollback has taken along."""
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as older, stage.sessions() as younger:
+            await older.scalars(select(journal))
+            if outer_writes:
+                await older.execute(line("never"))
+            await younger.scalars(select(journal))
+            nested = await younger.begin_nested() if nests else None
+            await younger.scalars(select(journal))
+            await older.rollback()
+            await younger.execute(line("never, either"))
+            if nested is not None:
+                await nested.rollback()
+                await younger.execute(line("nor that"))
+            await younger.rollback()
+            await younger.execute(line("kept"))
+            await younger.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["kept"]
+    assert await stage.deliveries() == {}
+
+
+async def test_a_statement_that_fails_in_a_session_that_only_reads_is_borne(stage: Stage) -> None:
+    """R6."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        async with stage.sessions() as session:
+            with pytest.raises(DBAPIError):
+                await session.execute(select(column("missing")).select_from(journal))
+            await session.rollback()
+        await stage.enter("second")
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == ["first", "second"]
+
+
+async def test_a_failure_that_nobody_takes_back_commits_nothing(stage: Stage) -> None:
+    """R6: the server would answer the commit with a rollback, and say so to nobody."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        async with stage.sessions() as session:
+            with suppress(DBAPIError):
+                await session.execute(select(column("missing")).select_from(journal))
+            await session.commit()
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert await stage.journal() == []
+    assert "current transaction is aborted" in await error_of(stage)
+
+
+async def test_a_long_run_holds_no_savepoint_for_what_has_ended(stage: Stage) -> None:
+    """R6: neither here nor at the server."""
+    left: list[int] = []
+
+    async def act(event: Any) -> None:
+        for number in range(50):
+            await stage.enter(f"{number:02}")
+            with suppress(ValueError):
+                async with stage.uow() as uow:
+                    await uow.session.execute(line("never"))
+                    raise ValueError
+        run: Any = current_run()
+        left.append(len(run.whole.savepoints._stack))  # noqa: SLF001 - nobody else can say
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    assert left == [0]
+    assert len(await stage.journal()) == 50
 
 
 async def test_what_the_handler_raises_is_told_rather_than_what_that_broke(stage: Stage) -> None:
