@@ -308,7 +308,7 @@ async def test_a_listener_that_fails_after_the_commit_leaves_it_committed(
     await stage.drain(handler("h", act))
     assert await stage.journal() == ["a"]
     assert await stage.deliveries() == {("a", "h"): "done"}
-    assert "failed after its effect had committed" in caplog.text
+    assert "after its effect had committed" in caplog.text
 
 
 async def test_a_session_whose_relay_was_replaced_commits_nothing(stage: Stage) -> None:
