@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.outbox.drivers import check_bind
 from outbox_kernel.infrastructure.outbox.instrument import instrument_aggregates
 from outbox_kernel.infrastructure.outbox.row_keys import take_key_back
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
-from outbox_kernel.infrastructure.outbox.transaction import after_unbirth
+from outbox_kernel.infrastructure.outbox.transaction import after_savepoint, after_unbirth
 from outbox_kernel.infrastructure.settings import Settings
 
 Target = TypeVar(
@@ -120,6 +120,7 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     event.listen(cls, "after_flush_postexec", capture.after_flush_postexec, insert=True)
     event.listen(cls, "after_commit", capture.after_commit)
     event.listen(cls, "after_transaction_create", after_transaction_create)
+    event.listen(cls, "after_transaction_create", after_savepoint)
     event.listen(cls, "after_transaction_end", after_transaction_end)
     event.listen(cls, "persistent_to_transient", after_unbirth)
     event.listen(cls, "deleted_to_detached", after_unbirth)

@@ -18,6 +18,8 @@ from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_co
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
+    note_lent_connection,
+    note_read,
     note_statement,
     note_write,
     shows_what_is_not_committed,
@@ -29,6 +31,7 @@ from outbox_kernel.kernel.wire.types import is_subclass
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from sqlalchemy import Connection
     from sqlalchemy.orm import InstanceState
 
     from outbox_kernel.infrastructure.outbox.capture import Capture
@@ -100,12 +103,23 @@ class CapturedSession(Session):
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
         if not getattr(statement, "is_select", False):
             note_statement(self, statement)
+        elif (filled := _filled_by(options)) is not None:
+            note_read(self, filled)  # in one attribute, by which SQLAlchemy takes it for no younger
         try:
             return super()._execute_internal(statement, *args, **options)
         except DBAPIError as error:
             raise_lost_race(error)
             raise_forgotten_columns(error)
             raise
+
+    def connection(self, bind_arguments: Any = None, execution_options: Any = None) -> Connection:
+        """Return the connection, through which may be written what no listener hears of.
+
+        Whoever says how it is to execute, as to set the isolation level, is taken to write nothing through it.
+        """
+        if not (execution_options or self._flushing):
+            note_lent_connection(self)
+        return super().connection(bind_arguments, execution_options)
 
     def _get_impl(self, entity: Any, *args: Any, **options: Any) -> Any:
         # Of `get` and `get_one`: one that locks the row compares it with the object at hand.
@@ -212,6 +226,12 @@ def bus_of(session: AnySession) -> SessionBus:
             "or call install_capture on its maker"
         )
     return captured.outbox
+
+
+def _filled_by(options: dict[str, Any]) -> InstanceState[Any] | None:
+    """Return the object that a query fills an attribute of, such as a collection, if it is made for that."""
+    load = options.get("execution_options", {}).get("_sa_orm_load_options")
+    return None if load is None else load._lazy_loaded_from
 
 
 def _refuse_loss(session: Session, objects: Collection[object]) -> None:

@@ -7,8 +7,11 @@ savepoint knows since when it has written, and what was loaded since then is und
 
 from __future__ import annotations
 
+import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+from sqlalchemy import TextClause
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin, attributes
 from sqlalchemy.orm.exc import StaleDataError
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState
 
 
+# What a text may begin with that writes no row, as long as it is one statement. A function may write nevertheless.
+_READS = re.compile(r"\s*(select|set|show|lock|table|values)\b[^;]*;?\s*\Z", re.IGNORECASE)
+
+
 class CapturedTransaction(SessionTransaction):
     """A transaction or savepoint of a captured session."""
 
@@ -35,6 +42,8 @@ class CapturedTransaction(SessionTransaction):
     wrote_events = False
     # Of the outermost alone: it has sent a statement in which more may be hidden than its kind says, such as text.
     may_have_written = False
+    # Of the outermost alone: somebody was given its connection, and may write through it whenever he likes.
+    lent = False
     # A flush has a transaction of its own, and this is what its last step has written through.
     _writing: FlushConnection | None = None
 
@@ -102,8 +111,9 @@ class CapturedTransaction(SessionTransaction):
 
     def _restore_snapshot(self, dirty_only: bool = False) -> None:  # noqa: FBT001, FBT002
         if dirty_only and self.wrote_before_load is not None:
-            loaded = filter(self.loaded_since_it_wrote, self.session.identity_map.all_states())
-            self._dirty.update(dict.fromkeys(loaded, True))
+            # What was deleted as well, since it is back after that.
+            here = chain(self.session.identity_map.all_states(), self._deleted, self.session._deleted)
+            self._dirty.update(dict.fromkeys(filter(self.loaded_since_it_wrote, here), True))
         super()._restore_snapshot(dirty_only)
 
     def _remove_snapshot(self) -> None:
@@ -115,10 +125,22 @@ class CapturedTransaction(SessionTransaction):
 
 def note_statement(session: Session, statement: object) -> None:
     """Note that the open transaction is about to send what is no query, or hides what it is."""
-    if getattr(statement, "is_dml", False):
+    if not (isinstance(statement, TextClause) and _READS.match(statement.text)):
         note_write(session)
     root = session._autobegin_t() if (begun := session.get_transaction()) is None else begun
     cast("CapturedTransaction", root).may_have_written = True
+
+
+def note_lent_connection(session: Session) -> None:
+    """Note that somebody gets the connection itself, and that nobody hears of what he writes through it."""
+    note_write(session)
+    cast("CapturedTransaction", session.get_transaction()).lent = True
+
+
+def after_savepoint(_session: Session, transaction: SessionTransaction) -> None:
+    """Take a savepoint for one that has written from its beginning, if somebody has the connection."""
+    if transaction.nested and any(each.lent for each in _from(transaction.parent)):
+        cast("CapturedTransaction", transaction).wrote_before_load = _new_runid()
 
 
 def note_write(session: Session) -> None:
@@ -152,7 +174,10 @@ def shows_what_is_not_committed(session: Session, state: InstanceState[Any]) -> 
 
 
 def _open(session: Session) -> Iterator[CapturedTransaction]:
-    transaction = session._transaction
+    return _from(session._transaction)
+
+
+def _from(transaction: SessionTransaction | None) -> Iterator[CapturedTransaction]:
     while isinstance(transaction, CapturedTransaction):
         yield transaction
         transaction = transaction.parent

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
-from sqlalchemy import inspect, select, update
+from sqlalchemy import inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -16,6 +16,7 @@ from outbox_kernel.errors import StaleAggregate, UncommittedEvents
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from tests.bank import Bank, loaded
 from tests.domain import Entry, Wallet, wallets
+from tests.market import Line, Order, placed
 
 
 async def write_and_drop(session: AsyncSession, wallet_id: UUID, *, told: bool = True) -> None:
@@ -148,7 +149,22 @@ async def in_bulk(session: AsyncSession, wallet_id: UUID) -> None:
     await session.run_sync(update_one)
 
 
-@pytest.mark.parametrize("write", [by_core, in_bulk])
+NEVER = "UPDATE bank_wallets SET owner = 'never', revision = revision + 1"
+
+
+async def by_text(session: AsyncSession, _: UUID) -> None:
+    await session.execute(text(NEVER))
+
+
+async def by_text_behind_a_query(session: AsyncSession, _: UUID) -> None:
+    await session.execute(text(f"WITH done AS ({NEVER} RETURNING id) SELECT id FROM done"))
+
+
+async def on_the_connection(session: AsyncSession, _: UUID) -> None:
+    await (await session.connection()).execute(text(NEVER))
+
+
+@pytest.mark.parametrize("write", [by_core, in_bulk, by_text, by_text_behind_a_query, on_the_connection])
 async def test_what_was_written_past_the_unit_of_work_in_a_savepoint_is_in_no_object_after_its_rollback(
     bank: Bank, write: Callable[[AsyncSession, UUID], Awaitable[None]]
 ) -> None:
@@ -161,6 +177,63 @@ async def test_what_was_written_past_the_unit_of_work_in_a_savepoint_is_in_no_ob
         assert wallet.owner == "never"
         await savepoint.rollback()
         assert_stale(wallet)
+
+
+async def test_what_a_connection_wrote_that_was_lent_before_a_savepoint_goes_with_it(bank: Bank) -> None:
+    """C4: nobody hears of what is written through it, so each later savepoint may have written."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        connection = await session.connection()
+        savepoint = await session.begin_nested()
+        await connection.execute(text(NEVER))
+        wallet = await loaded(session, wallet_id)
+        await savepoint.rollback()
+        assert_stale(wallet)
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT 1", "SET LOCAL statement_timeout = 0", "lock bank_wallets in share mode;"]
+)
+async def test_a_text_that_writes_no_row_leaves_what_is_loaded_after_it_readable(
+    bank: Bank, query: str
+) -> None:
+    """C3: nothing is undone with it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        _ = await session.connection(execution_options={"isolation_level": "READ COMMITTED"})
+        await session.execute(text(query))
+        wallet = await loaded(session, wallet_id)
+    assert wallet.owner == "ada"
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_what_was_loaded_again_and_deleted_inside_a_savepoint_goes_with_it(
+    bank: Bank, told: bool
+) -> None:
+    """C3a: the rollback takes its deletion back, and it shows what never was."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        savepoint = await session.begin_nested()
+        await write_and_drop(session, wallet_id, told=told)
+        wallet = await loaded(session, wallet_id)
+        await session.delete(wallet)
+        await session.flush()
+        await savepoint.rollback()
+        assert_stale(wallet)
+        assert (await loaded(session, wallet_id)).owner == "ada"
+
+
+async def test_a_child_that_never_was_is_in_no_collection_after_a_rollback(shop: Bank) -> None:
+    """C3: the parent was loaded before the savepoint, and its children inside."""
+    order_id = await placed(shop)
+    async with shop.session() as session:
+        order = await session.get_one(Order, order_id)
+        savepoint = await session.begin_nested()
+        session.add(Line(order_id=order_id, what="never"))
+        await session.flush()
+        assert [line.what for line in await order.awaitable_attrs.lines] == ["never"]
+        await savepoint.rollback()
+        assert list(await order.awaitable_attrs.lines) == []
 
 
 async def test_what_a_query_filled_in_goes_with_the_savepoint_that_wrote_it(bank: Bank) -> None:
