@@ -2,18 +2,26 @@
 
 A class is made by the container, its constructor's parameters with it. A function is called with its event and what
 its further parameters ask the container for, made in that same scope; one that is not `async` runs in a thread.
+
+A thread cannot be ended. A run that is cancelled leaves its thread behind, and with it its scope: to close a session
+under a thread would undo the half of its effect that is written, and let it commit the other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from lagom import Container
 from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import scoped_session
 
+from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.calling import asked_for, awaitable
 from outbox_kernel.kernel.errors import DefinitionError
@@ -24,6 +32,11 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
 Call = Callable[[Any], Awaitable[None]]
+
+_log = logging.getLogger("outbox.handlers")
+
+# The scopes of threads that have outlived their event loop: to let go of one would close it.
+_outlived: list[AsyncExitStack] = []
 
 
 def caller(registration: HandlerRegistration, container: AnyContainer) -> Call:
@@ -46,6 +59,8 @@ def caller(registration: HandlerRegistration, container: AnyContainer) -> Call:
 
 
 def _of_function(function: Callable[..., Any], container: AnyContainer, name: str) -> Call:
+    if not inspect.iscoroutinefunction(function):
+        return _in_thread(function, container, name)
     asked, run = asked_for(function), awaitable(function, name)
     if not asked:
         return run
@@ -56,6 +71,71 @@ def _of_function(function: Callable[..., Any], container: AnyContainer, name: st
             await run(event, **{name: await make(kind) for name, kind in asked.items()})
 
     return call
+
+
+def _in_thread(function: Callable[..., Any], container: AnyContainer, name: str) -> Call:
+    asked, run = asked_for(function), awaitable(function, name)
+    open_scope = scopes_of(container)
+
+    async def work(event: Any, begun: asyncio.Event) -> BaseException | None:
+        try:
+            async with AsyncExitStack() as ending:
+                make = await ending.enter_async_context(open_scope()) if asked else None
+                given = {name: await make(kind) for name, kind in asked.items()} if make else {}
+                begun.set()
+                await _with_its_thread(run(event, **given), ending)
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the run, and not in this task
+            return error
+        return None
+
+    async def call(event: Any) -> None:
+        begun = asyncio.Event()
+        # A task of its own, which goes on when the run is cancelled.
+        task = asyncio.create_task(work(event, begun))
+        try:
+            failure = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await _leave(task, begun, name)
+            raise
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # which has this frame in its traceback
+
+    return call
+
+
+async def _with_its_thread(running: Awaitable[None], ending: AsyncExitStack) -> None:
+    try:
+        await running
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            _outlived.append(ending.pop_all())  # the loop ends, and the thread does not
+        raise
+
+
+async def _leave(task: asyncio.Task[BaseException | None], begun: asyncio.Event, name: str) -> None:
+    """Leave a thread behind for which the run has no more time; one that has not begun never does."""
+    if not begun.is_set():
+        task.cancel()
+        await asyncio.wait([task])
+    elif not task.done():
+        if (run := current_run()) is not None:
+            run.left_behind = task
+        task.add_done_callback(partial(_tell_end, name))
+
+
+def _tell_end(name: str, task: asyncio.Task[BaseException | None]) -> None:
+    failure = task.result()
+    if not isinstance(failure, asyncio.CancelledError):
+        _log.warning(
+            "the thread of handler %s ended after its run had been given up",
+            name,
+            extra={"handler": name},
+            exc_info=failure,
+        )
 
 
 def needs_nothing(handler: type, container: AnyContainer) -> bool:

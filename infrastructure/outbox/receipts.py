@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITT
 from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable, Iterable
     from uuid import UUID
 
@@ -49,10 +50,13 @@ class HandlerRun:
     handled: bool = False
     """It met the receipt of an earlier run, whatever the handler made of that."""
     refused: bool = False
-    """It was not let commit, since the lease was lost, whatever the handler made of that."""
+    """It was not let commit, its lease lost or its time over, whatever the handler made of that."""
     second: SecondCommit | None = None
     """It would have committed a second effect, whatever the handler made of that."""
     over: bool = False
+    """Its time is over, or it is: nothing of it may commit any more."""
+    left_behind: Future[Any] | None = None
+    """What goes on in a thread although the run was ended, which cannot end it."""
     whole: OneTransaction | None = None
     """The transaction of all that it does, if it is atomic."""
 
@@ -114,6 +118,7 @@ class HandlerRun:
                 "atomic=True"
             )
         if self.over:
+            self.refused = True
             raise self._run_over("the relay has given this run up")
         if self.committed or len(places) > 1:
             raise self._second_commit()

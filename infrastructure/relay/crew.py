@@ -107,9 +107,22 @@ class Crew:
         """Whether a handler may run, for all that it has slow runs under way."""
         return not self._slow or self.room_for(handler) > 0
 
-    def let_out(self, handler: str) -> None:
-        """Take note that a slow run has ended."""
+    def let_out(self, run: Run) -> None:
+        """Take note that a run has ended; its place is free once what it has left in a thread has ended, too."""
+        left = run.receipt.left_behind
+        if left is not None and not left.done():
+            if not run.detached:
+                self._take_place(run.carried.name)
+            left.add_done_callback(lambda _: self._free_place(run.carried.name))
+        elif run.detached:
+            self._free_place(run.carried.name)
+
+    def _take_place(self, handler: str) -> None:
+        self._slow[handler] = self._slow.get(handler, 0) + 1
+
+    def _free_place(self, handler: str) -> None:
         self._slow[handler] -= 1
+        self.changed.set()
 
     # --- watching -----------------------------------------------------------------------------------
 
@@ -136,7 +149,7 @@ class Crew:
 
     def _step_aside(self, member: Member, run: Run) -> None:
         run.detached = True
-        self._slow[run.carried.name] = self._slow.get(run.carried.name, 0) + 1
+        self._take_place(run.carried.name)
         if not member.aside and member.work is not None and member.work.lease is self._hand.lease:
             if isinstance(member.work, EventWork):
                 self._hand.leave_running(member.work, run.carried)

@@ -49,8 +49,13 @@ class Run:
     """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
 
     def end(self, reason: str) -> None:
-        """Cancel it."""
+        """Cancel it, and let nothing of it commit any more.
+
+        That comes first: what it has left in a thread or a task would commit the second half of its effect, once its
+        session has been closed under it and the first half is gone.
+        """
         self.ended_for = reason
+        self.receipt.over = True
         self.task.cancel()
 
 
@@ -136,15 +141,12 @@ def _ended(run: Run, error: BaseException | None) -> Verdict:
         return DONE if error is None else _succeeded_and_failed(run, error)
     if run.receipt.handled:
         return DONE
-    if run.receipt.refused:
-        raise GivenBack from error  # even if the handler returned as if its effect were done
-    if error is None:
-        return DONE
-    if run.ended_for == "stop":
+    refused = run.receipt.refused  # even if the handler returned as if its effect were done
+    if run.ended_for == "timeout" and (refused or error is not None):
+        return _failed(run, TimeoutError(f"no end after {run.carried.timeout_seconds:g} s"))
+    if refused or (run.ended_for == "stop" and error is not None):
         raise GivenBack from error
-    if run.ended_for == "timeout":
-        error = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s")
-    return _failed(run, error)
+    return DONE if error is None else _failed(run, error)
 
 
 def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:

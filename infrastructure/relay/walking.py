@@ -139,8 +139,7 @@ class Member:
         finally:
             receipt.over = True
             self.run = None
-            if run.detached:
-                self.crew.let_out(carried.name)
+            self.crew.let_out(run)
         if lease is not self.hand.lease:
             self.crew.put_aside(self)
             return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
@@ -193,6 +194,124 @@ async def test_what_a_function_would_commit_after_its_time_is_refused(
     await stage.drain(of(note), at=10)
     assert await stage.journal() == ["run 2"]
     assert await stage.receipts() == [("a", "f", "done")]
+
+
+@attrs.define(eq=False)
+class Halves:
+    """Writes one half, and the second when the test says so, through a session that the container has made."""
+
+    sessions: sessionmaker[Session]
+    gate: threading.Event = attrs.Factory(threading.Event)
+    runs: int = 0
+    ended: list[Any] = attrs.Factory(list)
+
+    @asynccontextmanager
+    async def container(self, kind: Any) -> AsyncIterator[Session]:
+        assert kind is Session
+        try:
+            with self.sessions() as session:
+                yield session
+        finally:
+            self.ended.append("scope")
+
+    def write(self, event: Noted, session: Session) -> None:
+        self.runs += 1
+        run = self.runs
+        try:
+            session.execute(insert(journal).values(line=f"first half of run {run}"))
+            if run == 1:
+                self.gate.wait()
+            session.execute(insert(journal).values(line=f"second half of run {run}"))
+            session.commit()
+        except BaseException as error:
+            self.ended.append(type(error).__name__)
+            raise
+        self.ended.append("committed")
+
+
+BOTH_HALVES = ["first half of run 2", "second half of run 2"]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_thread_keeps_its_session_until_it_ends_and_never_commits_half_of_its_effect(
+    stage: Stage, sessions: sessionmaker[Session]
+) -> None:
+    """R6, R8: an injected session is not closed under the thread that works with it."""
+    halves = Halves(sessions)
+    stage.container = halves.container  # type: ignore[assignment]  # an application's own
+    await stage.put("a")
+    await stage.drain(of(halves.write, timeout_seconds=SOON))
+    halves.ended.clear()  # of the check at the start
+    halves.gate.set()
+
+    async def is_over() -> bool:
+        return len(halves.ended) == 2
+
+    await until(is_over)
+    assert halves.ended == ["RunOver", "scope"]
+    assert await stage.journal() == []
+    await stage.drain(of(halves.write), at=10)
+    assert await stage.journal() == BOTH_HALVES
+    assert await stage.receipts() == [("a", "f", "done")]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_what_an_async_handler_leaves_in_a_thread_never_commits_half_of_its_effect(
+    stage: Stage, sessions: sessionmaker[Session]
+) -> None:
+    """R6, R8: the session is closed under the thread, and what it would commit then is refused."""
+    halves = Halves(sessions)
+
+    async def has_ended() -> bool:
+        return bool(halves.ended)
+
+    async def act(event: Noted) -> None:
+        session = sessions()
+        try:
+            await asyncio.to_thread(halves.write, event, session)
+        finally:
+            session.close()
+            halves.gate.set()
+            await until(has_ended)
+
+    await stage.put("a")
+    await stage.drain(of(act, timeout_seconds=SOON))
+    assert halves.ended == ["RunOver"]
+    assert await stage.journal() == []
+    await stage.drain(of(act), at=10)
+    assert await stage.journal() == BOTH_HALVES
+    assert await stage.receipts() == [("a", "f", "done")]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_threads_left_behind_count_against_the_concurrency_of_their_handler(stage: Stage) -> None:
+    """R8, R12: else each event would leave one more, with all that it holds."""
+    gate, begun, good = threading.Event(), list[str](), Recorder()
+    names = [f"e{number:02}" for number in range(30)]
+
+    def hang(event: Noted) -> None:
+        begun.append(event.what)
+        gate.wait()
+
+    def left() -> int:
+        return sum(each.name.startswith("outbox-handler ") for each in threading.enumerate())
+
+    async def none_left() -> bool:
+        return not left()
+
+    await until(none_left)
+    await stage.put(*names)
+    relay = stage.relay(of(hang, timeout_seconds=SOON), handler("good", good), concurrency=2)
+    await relay.run_until_idle()
+    assert sorted(good.seen) == names
+    assert 2 <= left() == len(begun) < 2 * 2
+    attempts = sorted([(await stage.delivery(name, "f"))["attempts"] for name in names])
+    assert attempts == [0] * (30 - len(begun)) + [1] * len(begun)
+    gate.set()
+    await until(none_left)
+    await relay.run_until_idle()
+    assert len(begun) == 30
+    assert len(set(begun)) == 30
 
 
 async def test_a_function_that_the_container_cannot_serve_stops_the_start(stage: Stage) -> None:

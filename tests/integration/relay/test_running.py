@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.errors import HandlerNotBuilt
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt, RunOver
 from outbox_kernel.infrastructure.relay import crew
-from outbox_kernel.kernel import RetrySchedule, event_context
+from outbox_kernel.kernel import RetrySchedule, current_delivery, event_context
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
 from tests.relaying import Recorder, Stage, handler
@@ -226,15 +226,41 @@ async def test_a_handler_that_hangs_is_cancelled_at_its_timeout(stage: Stage) ->
     assert good.seen == ["a", "b"]
 
 
-async def test_a_handler_that_cleans_up_after_its_timeout_may_end_well(stage: Stage) -> None:
-    """R8: what it commits before it ends counts."""
+@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("swallows", [False, True])
+async def test_a_handler_commits_nothing_in_its_clean_up_once_its_time_is_over(
+    stage: Stage, swallows: bool, atomic: bool
+) -> None:
+    """R6, R8: whatever it makes of the refusal, its next run has the effect."""
 
     async def act(event: Any) -> None:
+        if current_delivery().attempt > 1:
+            await stage.enter("whole")
+            return
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await stage.enter(event.what)
-            raise
+            try:
+                await stage.enter("rest")
+            except RunOver:
+                if not swallows:
+                    raise
+
+    await stage.put("a")
+    await stage.drain(handler("h", act, timeout_seconds=SOON, atomic=atomic))
+    assert (await stage.event("a"))["error_message"] == f"TimeoutError: no end after {SOON:g} s"
+    assert await stage.journal() == []
+    await stage.drain(handler("h", act, atomic=atomic), at=10)
+    assert await stage.journal() == ["whole"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_a_handler_that_has_committed_before_its_time_is_over_has_succeeded(stage: Stage) -> None:
+    """R6: what has committed is no failure, however the run ends."""
+
+    async def act(event: Any) -> None:
+        await stage.enter(event.what)
+        await asyncio.Event().wait()
 
     await stage.put("a")
     await stage.drain(handler("h", act, timeout_seconds=SOON))
