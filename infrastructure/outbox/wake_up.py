@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -23,13 +25,24 @@ from outbox_kernel.infrastructure.outbox.thread_bell import ThreadBell
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+_log = logging.getLogger("outbox.wake_up")
+
 # By the ids of an engine and a loop, which are theirs alone while a bell holds both. Nothing holds a bell but its task
 # or thread: once that has hung up, engine and loop are free to go.
 _bells: WeakValueDictionary[tuple[int, int], LoopBell | ThreadBell] = WeakValueDictionary()
+# Two threads may commit first at once.
+_making = threading.RLock()
 
 
 def wake_relays(engine: Engine, channel: str) -> None:
     """Ring the bell of this engine, and never raise: what has committed has committed."""
+    try:
+        _ring(engine, channel)
+    except Exception:  # noqa: BLE001 - whatever it is, the commit has happened
+        _log.exception("relays are not told of a commit and find it at their next poll")
+
+
+def _ring(engine: Engine, channel: str) -> None:
     loop: Any = None
     if engine.dialect.is_async:
         try:
@@ -38,12 +51,17 @@ def wake_relays(engine: Engine, channel: str) -> None:
             return  # the driver has nothing to connect by
     engine = _root_of(engine)
     key = (id(engine), id(loop))
-    bell = _bells.get(key)
-    if bell is None:
-        bell = LoopBell(engine, channel) if engine.dialect.is_async else ThreadBell(engine, channel)
-        _bells[key] = bell
-        _on_dispose(engine)
-    bell.ring()
+    (_bells.get(key) or _made(engine, channel, key)).ring()
+
+
+def _made(engine: Engine, channel: str, key: tuple[int, int]) -> LoopBell | ThreadBell:
+    with _making:
+        bell = _bells.get(key)
+        if bell is None:
+            bell = LoopBell(engine, channel) if engine.dialect.is_async else ThreadBell(engine, channel)
+            _bells[key] = bell
+            _on_dispose(engine)
+        return bell
 
 
 def _root_of(engine: Engine) -> Engine:
@@ -60,7 +78,7 @@ def _on_dispose(engine: Engine) -> None:
     heard = vars(engine).get("_has_events", False)
     event.listen(engine, "engine_disposed", _silence)
     if not heard:
-        del engine._has_events
+        vars(engine).pop("_has_events", None)
 
 
 def _silence(engine: Engine) -> None:
@@ -82,5 +100,11 @@ def _say_farewell() -> None:
             bell.silence()
 
 
-# A forked process has the bells, and none of the threads that ring them.
-os.register_at_fork(after_in_child=_bells.clear)
+def _begin_anew() -> None:
+    """Forget in a forked process the bells, since it has none of the threads that ring them, and who was making one."""
+    global _making  # noqa: PLW0603 - a lock that a thread held at the fork is held for ever
+    _making = threading.RLock()
+    _bells.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)

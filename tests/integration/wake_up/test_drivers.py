@@ -8,18 +8,21 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import psycopg
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy import create_engine as create_sync_engine
+from sqlalchemy import event as sqlalchemy_event
 
 from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.infrastructure.outbox import bus_of, loop_bell, thread_bell
+from outbox_kernel.infrastructure.outbox import bus_of, loop_bell, thread_bell, wake_up
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.settings import Settings
@@ -75,6 +78,65 @@ async def driver(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Driv
     driver = Driver.of(getattr(request, "param", SYNC), url)
     yield driver
     await driver.dispose()
+
+
+def commit_in_threads(driver: Driver, number: int) -> list[BaseException]:
+    raised: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            commit_one(driver)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    threads = [threading.Thread(target=commit) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+async def test_two_threads_that_commit_first_at_once_both_commit_and_ring_one_bell(
+    driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: what has committed has committed."""
+    both = threading.Barrier(2)
+    bells: list[object] = []
+
+    def meet() -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # of two that may not be here together, one waits outside
+
+    def make(engine: Engine, channel: str) -> thread_bell.ThreadBell:
+        meet()
+        bells.append(bell := thread_bell.ThreadBell(engine, channel))
+        return bell
+
+    def listen(*given: Any) -> None:
+        meet()
+        sqlalchemy_event.listen(*given)
+        meet()
+
+    monkeypatch.setattr(wake_up, "ThreadBell", make)
+    monkeypatch.setattr(wake_up, "event", SimpleNamespace(listen=listen))
+    assert await asyncio.to_thread(commit_in_threads, driver, 2) == []
+    assert len(bells) == 1
+    assert await ear.next() == ""
+
+
+async def test_whatever_goes_wrong_with_a_bell_the_commit_stands_and_the_log_has_it(
+    driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R10."""
+
+    def make(engine: Engine, channel: str) -> thread_bell.ThreadBell:
+        raise ArithmeticError("no bell today")
+
+    monkeypatch.setattr(wake_up, "ThreadBell", make)
+    assert await asyncio.to_thread(commit_in_threads, driver, 1) == []
+    assert "relays are not told of a commit and find it at their next poll" in caplog.text
+    assert "no bell today" in caplog.text
 
 
 def commit_one(driver: Driver) -> None:
