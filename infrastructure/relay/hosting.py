@@ -52,17 +52,30 @@ class Hosted:
         task.add_done_callback(self._tell_end)
 
     async def end(self) -> None:
-        """Give back what is in hand."""
-        if self._task is not None:
-            self._task.remove_done_callback(self._tell_end)
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        """Give back what is in hand; cancelled while it waits for that, have it ended at once."""
+        task = self._task
+        if task is None or task.done():
+            return
+        task.remove_done_callback(self._tell_end)
+        task.add_done_callback(_tell_trouble)
+        task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
 
     def _tell_end(self, task: asyncio.Task[None]) -> None:
         self.ended = _reason(task)
         _log.critical("the relay in this process has ended: start the process again", exc_info=self.ended)
         if self._on_end is not None:
             self._on_end(self.ended)
+
+
+def _tell_trouble(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("the relay in this process has not ended well: others take over its work", exc_info=error)
 
 
 def _reason(task: asyncio.Task[None]) -> BaseException:
