@@ -9,6 +9,7 @@ from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
 
 class InfrastructureError(KernelError):
@@ -174,6 +175,21 @@ class NamesCollide(InfrastructureError):
 
 class HandlerNotBuilt(InfrastructureError):
     """The container cannot make a handler."""
+
+
+class NoStoreToWaitIn(InfrastructureError, ValueError):
+    """An event for later was given to what handles events at once; `event_type` and `not_before` are its own."""
+
+    event_type: str
+    not_before: datetime
+
+    def __init__(self, event_type: str, not_before: datetime) -> None:
+        self.event_type, self.not_before = event_type, not_before
+        super().__init__(
+            f"event {event_type!r} is to be handled from {not_before:%Y-%m-%d %H:%M:%S} UTC on, and the in-process "
+            "dispatcher handles at once, with no store for it to wait in: commit it through the outbox, or dispatch it "
+            "without not_before"
+        )
 
 
 class EngineRefused(InfrastructureError, TypeError):

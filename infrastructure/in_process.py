@@ -8,8 +8,11 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.calling import caller
+from outbox_kernel.infrastructure.errors import NoStoreToWaitIn
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
+from outbox_kernel.kernel.catalogue import event_type_of
+from outbox_kernel.kernel.clock import now
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
 from outbox_kernel.kernel.handlers import get_handlers_for
 from outbox_kernel.kernel.stored import StoredEvent
@@ -27,7 +30,8 @@ _log = logging.getLogger("outbox.in_process")
 class InProcessEventDispatcher:
     """Runs each event's handlers concurrently, each in a scope of its own: no row, no receipt, no retry.
 
-    A handler that fails is logged and counted, and harms nobody else. Handlers of a queue are left out.
+    A handler that fails is logged and counted, and harms nobody else. Handlers of a queue are left out. An event that
+    is for later by its `not_before` is refused, and nothing handled: there is no store for it to wait in.
     """
 
     def __init__(self, container: AnyContainer) -> None:
@@ -37,6 +41,9 @@ class InProcessEventDispatcher:
 
     async def dispatch(self, events: Iterable[DomainEvent]) -> None:
         """Run the handlers of all events and return when the last has ended; none without handlers is missed."""
+        events = [*events]
+        for event in events:
+            _refuse_to_wait(event)
         given_up = asyncio.Event()
         runs = [
             asyncio.create_task(self._run(registration, event, given_up))
@@ -82,3 +89,9 @@ class InProcessEventDispatcher:
             )
         else:
             self.handled += 1
+
+
+def _refuse_to_wait(event: DomainEvent) -> None:
+    moment = event.stamp.not_before
+    if moment is not None and moment > now():
+        raise NoStoreToWaitIn(event_type_of(type(event)).name, moment)

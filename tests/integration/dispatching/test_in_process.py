@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from typing import ClassVar
 from uuid import uuid4
 
@@ -11,8 +12,17 @@ import pytest
 from lagom import Container
 
 from contexts.profiles.events import ProfileCreated
+from outbox_kernel.errors import NoStoreToWaitIn
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
-from outbox_kernel.kernel import DomainEvent, EventDispatcher, StoredEvent, event, event_context, handles
+from outbox_kernel.kernel import (
+    DomainEvent,
+    EventBus,
+    EventDispatcher,
+    StoredEvent,
+    event,
+    event_context,
+    handles,
+)
 from outbox_kernel.kernel.context import current_delivery, current_headers
 from outbox_kernel.kernel.testing import isolated_definitions
 
@@ -49,6 +59,39 @@ async def test_all_handlers_of_all_events_run_each_made_by_the_container() -> No
         await dispatcher.dispatch(rang)
         assert sorted(name for name, _ in heard) == ["one", "one", "two", "two"]
         assert {event for _, event in heard} == set(rang)
+
+
+async def test_an_event_for_later_is_refused_before_anything_is_handled() -> None:
+    """K6, K13: it has no store for it to wait in."""
+    with isolated_definitions():
+        heard = []
+
+        @event("bell.rang")
+        class Rang(DomainEvent):
+            number: int
+
+        @handles(Rang, name="hears")
+        class Hears:
+            async def handle(self, event: Rang) -> None:
+                heard.append(event.number)
+
+        def rang(number: int, not_before: datetime | None = None) -> Rang:
+            bus = EventBus()
+            bus.emit(Rang(number=number), not_before=not_before)
+            [event] = bus.collect()
+            assert isinstance(event, Rang)
+            return event
+
+        dispatcher = InProcessEventDispatcher(Container())
+        tomorrow = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
+        with pytest.raises(
+            NoStoreToWaitIn, match=r"'bell.rang' is to be handled from 2126-01-02 03:04:05 UTC on"
+        ) as told:
+            await dispatcher.dispatch([rang(1), rang(2, tomorrow)])
+        assert (told.value.event_type, told.value.not_before) == ("bell.rang", tomorrow)
+        assert heard == []
+        await dispatcher.dispatch([rang(3), rang(4, datetime(2020, 1, 1, tzinfo=UTC))])
+        assert sorted(heard) == [3, 4]
 
 
 async def test_handlers_run_concurrently() -> None:

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +25,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "DiscoveryError": (({"shop.handlers": ValueError("a sentence")},), {}),
     "EngineRefused": (("psycopg",), {}),
     "MissingExtra": (("http", "the API"), {}),
+    "NoStoreToWaitIn": (("cart.left_behind", datetime(2126, 1, 2, tzinfo=UTC)), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
     "RetryAfter": ((5, "busy"), {}),
     "SecondCommit": (("bank.Ledger", UUID(int=1)), {}),
