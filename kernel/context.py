@@ -104,8 +104,11 @@ class handling:  # noqa: N801 - read as a verb, like the functions beside it
     def __exit__(self, *_: object) -> None:
         """End."""
         headers, delivery = self._tokens
-        _delivery.reset(delivery)
-        _headers.reset(headers)
+        try:
+            _delivery.reset(delivery)
+            _headers.reset(headers)
+        except ValueError:
+            pass  # another context's: the garbage collector closes what a loop has left unfinished
 
 
 def current_delivery() -> Delivery:

@@ -220,4 +220,7 @@ class running:  # noqa: N801 - read as a verb
 
     def __exit__(self, *_: object) -> None:
         """End."""
-        _run.reset(self._token)
+        try:  # noqa: SIM105 - which costs each run, and this costs none
+            _run.reset(self._token)
+        except ValueError:
+            pass  # another context's: the garbage collector closes what a loop has left unfinished

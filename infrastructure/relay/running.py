@@ -82,12 +82,22 @@ async def run_handler(run: Run) -> Verdict:
                     await run.carried.call(given)
             else:
                 await run.carried.call(given)
-    except BaseException as error:  # noqa: BLE001 - a handler may raise anything, and harms only itself
+    except BaseException as error:  # a handler may raise anything, and harms only itself
+        if isinstance(error, GeneratorExit) and _is_closed(run.task):
+            raise  # the end of the process is nobody's failure
         return _ended(run, error)
     finally:
-        if run.task.cancelling():
+        if run.task.cancelling() and not _is_closed(run.task):
             await _bear_cancellation(run.task)
     return _ended(run, None)
+
+
+def _is_closed(task: asyncio.Task[object]) -> bool:
+    """Whether this code is not run by its task: the loop has ended, and the garbage collector closes what is left."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True
 
 
 async def _bear_cancellation(task: asyncio.Task[object]) -> None:

@@ -1,0 +1,41 @@
+"""A run that nobody goes on with, its loop having ended, is closed by the garbage collector (R8)."""
+
+from __future__ import annotations
+
+from contextvars import Context
+from types import SimpleNamespace, coroutine
+from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+import pytest
+
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.running import Run, run_handler
+from outbox_kernel.kernel.context import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from outbox_kernel.infrastructure.relay.roster import Carried
+    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+
+
+@coroutine
+def for_ever(_event: object) -> Generator[None, None, None]:
+    """As a loop sees it, it waits."""
+    yield
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
+    caplog: pytest.LogCaptureFixture, cancelled: bool
+) -> None:
+    """R8: an interpreter's end is told in no handler's name."""
+    carried: Any = SimpleNamespace(name="h", given=lambda row: row, atomic=False, call=for_ever)
+    row: Any = SimpleNamespace(delivery=lambda attempt: Delivery(uuid4(), 1, attempt, {}))
+    task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
+    run = Run(cast("Carried", carried), cast("ClaimedEvent", row), 0, HandlerRun(uuid4(), "h"), task)
+    running = run_handler(run)
+    Context().run(running.send, None)
+    running.close()
+    assert caplog.records == []
