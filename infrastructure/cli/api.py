@@ -20,7 +20,6 @@ from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
-from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
@@ -122,23 +121,20 @@ class Service:
             self.token_key, issuer=self.http.token_issuer, audience=self.http.token_audience
         )
         container = build_container(self.settings, engine)
-        hosted = await self._hosted(ending) if self.http.relay else None
-        app = create_app(container, authenticator, self.http, relay=hosted)
-        await database_ready(engine, self.settings, wait=wait)
-        if hosted is not None:
-            # Not by the application's own lifespan, whose failures the server tells in its own way.
-            await ending.enter_async_context(hosted.serving())
-        return app
-
-    async def _hosted(self, ending: AsyncExitStack) -> Hosted | None:
-        """Make one with connections of its own, so that neither takes the other's."""
+        # The relay has connections of its own, so that neither takes the other's.
         outbox = Outbox(settings=self.settings, relay_settings=self.relay_settings)
         ending.push_async_callback(outbox.close)
-        try:
-            relay = outbox.relay()
-        except NothingToDeliverTo as error:
-            # An API may be there before its first handler, for which what it commits waits.
-            _log.warning("%s", error)
-            return None
-        await relay.check()
-        return Hosted(relay)
+        app = create_app(container, authenticator, self.http, is_alive=lambda: outbox.is_alive)
+        if self.http.relay:
+            await _deliver(outbox, ending, wait=wait)
+        await database_ready(engine, self.settings, wait=wait)
+        return app
+
+
+async def _deliver(outbox: Outbox, ending: AsyncExitStack, *, wait: bool) -> None:
+    """Deliver until the end; not by the application's own lifespan, whose failures the server tells in its own way."""
+    try:
+        await ending.enter_async_context(outbox.delivering(wait=wait))
+    except NothingToDeliverTo as error:
+        # An API may be there before its first handler, for which what it commits waits.
+        _log.warning("%s", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -18,13 +17,10 @@ from outbox_kernel.infrastructure.http.discovery import apis_of
 from outbox_kernel.infrastructure.http.gate import Gate
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE, document
 from outbox_kernel.infrastructure.http.settings import HttpSettings
-from outbox_kernel.infrastructure.relay import OutboxRelay
-from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Callable
 
     from lagom import Container
     from starlette.requests import Request
@@ -41,27 +37,25 @@ def create_app(
     authenticator: Authenticator,
     settings: HttpSettings | None = None,
     *,
-    relay: OutboxRelay | Hosted | None = None,
+    is_alive: Callable[[], bool] = lambda: True,
 ) -> FastAPI:
-    """Assemble the API of all contexts; a relay that is given delivers while the application serves (R11).
+    """Assemble the API of all contexts.
 
-    Of one that somebody else begins and ends, a `Hosted`, its health tells. Who made the container and its engine
-    closes them, after the application.
+    Its health tells whether it `is_alive`: of a relay in the same process that is `outbox.is_alive`. Who made the
+    container and its engine closes them, after the application.
     """
     settings = settings or HttpSettings()
-    hosted = Hosted(relay) if isinstance(relay, OutboxRelay) else relay
     app = FastAPI(
         title="outbox-kernel",
         version=_version(),
         description="Every address but those of health needs a token; what goes wrong is told as RFC 9457 says.",
-        lifespan=_delivering(hosted if hosted is not relay else None),
         docs_url=DOCS if settings.docs else None,
         openapi_url=OPENAPI if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
-    app.state.health = health.Health(container, lambda: hosted is not None and hosted.ended is not None)
+    app.state.health = health.Health(container, lambda: not is_alive())
     app.include_router(health.router)
     _include_contexts(app, container[Settings])
     public = frozenset((*HEALTH, *((DOCS, OPENAPI) if settings.docs else ())))
@@ -98,20 +92,6 @@ def _methods_at(request: Request) -> list[str]:
         for method in _METHODS
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-
-
-def _delivering(hosted: Hosted | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the lifespan: the relay delivers while the application serves, then gives back what is in hand."""
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        if hosted is None:
-            yield
-            return
-        async with hosted.serving():
-            yield
-
-    return lifespan
 
 
 def _version() -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import asyncpg
+import attrs
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
@@ -17,10 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 from contexts.accounts.use_cases import SignUpHandler
 from outbox_kernel.errors import ConcurrencyError, UnserializableEvent
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
-from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, USER, asking, bearer, problem
@@ -160,14 +162,14 @@ async def test_a_connection_that_is_lost_is_not_the_next_requests_trouble(
     assert {answer.status_code for answer in answers} <= {201, 503}
 
 
-async def test_a_relay_may_live_in_the_application(container: Container, ask: Ask) -> None:
+async def test_a_relay_may_live_beside_the_application(
+    container: Container, database: Settings, ask: Ask
+) -> None:
     """R11: it delivers while the application serves, and gives back its lease when that ends."""
-    from outbox_kernel.kernel import discover_handlers
-
-    discover_handlers(["contexts.accounts", "contexts.profiles"])
-    relay = OutboxRelay(container[AsyncEngine], container, settings=RelaySettings(poll_interval_seconds=0.05))
-    app = create_app(container, BearerTokens(KEY), relay=relay)
-    async with app.router.lifespan_context(app), asking(app) as client:
+    alone = attrs.evolve(database, rabbitmq_url=None, contexts=("contexts.accounts", "contexts.profiles"))
+    outbox = Outbox(settings=alone, relay_settings=RelaySettings(poll_interval_seconds=0.05))
+    app = create_app(container, BearerTokens(KEY), is_alive=lambda: outbox.is_alive)
+    async with outbox.delivering(), asking(app) as client:
         account_id = UUID(
             (await client.post("/accounts", json={"email": "relayed@example.org"})).json()["id"]
         )
@@ -178,6 +180,7 @@ async def test_a_relay_may_live_in_the_application(container: Container, ask: As
         await until(has_profile)
         assert (await client.get("/health/live")).status_code == 200
     assert await ask("SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()") == [(0,)]
+    await outbox.close()
 
 
 async def test_a_relay_that_ends_by_itself_is_told(
@@ -192,8 +195,8 @@ async def test_a_relay_that_ends_by_itself_is_told(
             raise RuntimeError("the relay broke")
 
     hosted = Hosted(Breaking())  # type: ignore[arg-type]
-    app = create_app(container, BearerTokens(KEY), relay=hosted)
-    async with hosted.serving(), app.router.lifespan_context(app), asking(app) as client:
+    app = create_app(container, BearerTokens(KEY), is_alive=lambda: hosted.ended is None)
+    async with hosted.serving(), asking(app) as client:
         assert (await client.get("/health/live")).status_code == 200
         Breaking.broken.set()
         await asyncio.sleep(0)
