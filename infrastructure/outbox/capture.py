@@ -21,7 +21,7 @@ from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigra
 from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
 from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error, id_taken
 from outbox_kernel.infrastructure.outbox.drivers import check_connection
-from outbox_kernel.infrastructure.outbox.emitted import carriers_among, take_out
+from outbox_kernel.infrastructure.outbox.emitted import carriers_among, refuse_without_rows, take_out
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
@@ -75,7 +75,9 @@ class Capture:
         if carriers:
             # One that was dispatched by hand before its aggregate was added is among these already (K6).
             recorded = {id(event) for event in events}
-            events += [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
+            others = [carrier.event for carrier in carriers if id(carrier.event) not in recorded]
+            refuse_without_rows(others)
+            events += others
         if unkeyed:
             state.unkeyed = events
         elif events:

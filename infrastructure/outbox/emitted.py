@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Column, MetaData, Table, Uuid
+from sqlalchemy import Column, MetaData, Table, Uuid, inspect
 from sqlalchemy.orm import Session, registry
 
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
+from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.bus import EventBus
+from outbox_kernel.kernel.errors import UncommittedEvents
 from outbox_kernel.kernel.events import stamp_event
 
 if TYPE_CHECKING:
@@ -47,6 +49,26 @@ def take_out(session: Session, carriers: Iterable[Emitted]) -> None:
     """Take carriers out of the session: their events are written, or somebody else's to write."""
     for carrier in carriers:
         Session.expunge(session, carrier)  # past the captured session's own, which guards against loss
+
+
+def refuse_without_rows(events: Iterable[DomainEvent]) -> None:
+    """Refuse what an aggregate has recorded and its session does not store, where only a session could (C1).
+
+    Its row would not count the event, and none that it records later could be stored under the same number.
+    """
+    for event in events:
+        if event.aggregate_version is not None and _is_mapped(event.aggregate_type):
+            raise UncommittedEvents(
+                f"{type(event).__name__!r}, event {event.aggregate_version} of {event.aggregate_type} "
+                f"{event.stamp.aggregate_key or event.aggregate_id}, was dispatched into a session in which its "
+                "aggregate has no such event to store, so the event would be committed without its state; add the "
+                "aggregate to this very session before its next flush"
+            )
+
+
+def _is_mapped(aggregate_type: str | None) -> bool:
+    names = catalogue.definitions.aggregate_by_class
+    return any(name == aggregate_type and inspect(cls, raiseerr=False) for cls, name in names.items())
 
 
 class SessionBus(EventBus):

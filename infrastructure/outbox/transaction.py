@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import TextClause
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin, attributes
+from sqlalchemy.orm.base import NO_VALUE
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.orm.loading import _new_runid
+from sqlalchemy.orm.session import SessionTransactionState
 
 from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
@@ -74,6 +76,10 @@ class CapturedTransaction(SessionTransaction):
             else:
                 run.commit(self, super().commit)
         except (StaleDataError, DBAPIError) as error:
+            if self._parent is None and self._state is SessionTransactionState.PREPARED:
+                # COMMIT itself has failed, so nothing is left of what the objects show. SQLAlchemy waits with this
+                # for the rollback that its user still has to ask for.
+                self._restore_snapshot()
             raise_conflict(error)
             raise
         if self.wrote_events and self.nested and isinstance(outer, CapturedTransaction):
@@ -197,14 +203,24 @@ def has_written_events(session: Session) -> bool:
 
 
 def after_unbirth(session: Session, instance: object) -> None:
-    """Make what a rollback has made new again stale, if it was loaded since it was stored.
+    """Make what a rollback has made new again whole, or stale if it was loaded since it was stored.
 
-    Its state, and its children above all, are then those of the rows that are gone: SQLAlchemy takes such a child
+    A loaded one has the state, and above all the children, of the rows that are gone: SQLAlchemy takes such a child
     for stored, and would not store it with its parent (C3b).
     """
+    state = attributes.instance_state(instance)
+    if state.key is not None:
+        return  # one that was deleted comes here too, and so does, with its key, one whose deletion is committed
     capture = known_state_of(session)
     birth = capture.birth_of(instance) if capture and isinstance(instance, AggregateRoot) else None
-    state = attributes.instance_state(instance)
-    # One that was deleted as well comes here too, and so does, with its key, one whose deletion is committed.
-    if birth and birth.reloaded and state.key is None:
+    if birth and birth.reloaded:
         state._expire(state.dict, set())
+    else:
+        _link_anew(state)
+
+
+def _link_anew(state: InstanceState[Any]) -> None:
+    """Let the next flush write the links to others again, which SQLAlchemy takes for stored since they once were."""
+    for relationship in state.mapper.relationships:
+        if not relationship.viewonly and state.dict.get(relationship.key) is not None:
+            state.committed_state[relationship.key] = NO_VALUE

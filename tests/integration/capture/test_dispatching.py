@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy.event import listen
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from outbox_kernel.errors import ConcurrencyError, InvalidContext, UnserializableEvent
+from outbox_kernel.errors import ConcurrencyError, InvalidContext, UncommittedEvents, UnserializableEvent
 from outbox_kernel.infrastructure.outbox import OutboxEventDispatcher, OutboxMiddleware, bus_of
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, EventDispatcher
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, EventDispatcher, aggregate
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
 
@@ -112,6 +113,45 @@ async def test_a_collected_event_is_written_once_though_its_aggregate_is_gone(ba
     assert len(collected) == 1 + late
 
 
+@pytest.mark.servers
+async def test_a_recorded_event_is_refused_by_a_captured_session_that_does_not_store_its_aggregate(
+    bank: Bank,
+) -> None:
+    """C1: the row would not count it, and whoever records next could never store his."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+    async with bank.session() as session:
+        wallet.pay(1)
+        await OutboxEventDispatcher(session).dispatch(wallet.collect_events())
+        with pytest.raises(
+            UncommittedEvents, match=rf"'Paid', event 2 of bank\.wallet {wallet_id}, .* add the aggregate"
+        ):
+            await session.commit()
+        await session.rollback()
+        assert await bank.outbox() == ["1 ada"]
+        await OutboxEventDispatcher(session).dispatch(wallet.collect_events())
+        session.add(wallet)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 1"]
+    assert await bank.row(wallet_id) == (1, 2)
+
+
+async def test_a_recorded_event_of_an_aggregate_that_is_mapped_to_nothing_is_stored(bank: Bank) -> None:
+    """K6: whoever dispatches it stores its state in a way of his own."""
+
+    @aggregate("bank.unmapped")
+    class Unmapped(AggregateRoot):
+        id: UUID
+
+    unmapped = Unmapped(uuid4())
+    unmapped.record(Announced("stored by hand"))
+    async with bank.session() as session:
+        await OutboxEventDispatcher(session).dispatch(unmapped.collect_events())
+        await session.commit()
+    assert await bank.stream(unmapped.id) == ["1 stored by hand"]
+
+
 async def test_dispatching_for_each_of_many_aggregates_looks_at_few_of_the_others(
     bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,16 +206,16 @@ async def test_collecting_takes_nothing_from_capture(bank: Bank) -> None:
 
 
 async def test_a_captured_session_stores_events_of_no_aggregate_in_their_order(bank: Bank) -> None:
-    """K6: made, emitted on another bus, or recorded elsewhere."""
-    stranger, bus = Wallet.open("stranger"), EventBus()
-    bus.emit(Announced("emitted"), aggregate_type=Wallet, aggregate_id=stranger.id)
+    """K6: made, or emitted on another bus."""
+    stranger, bus = uuid4(), EventBus()
+    bus.emit(Announced("emitted"), aggregate_type=Wallet, aggregate_id=stranger)
     async with bank.session() as session:
         dispatcher = OutboxEventDispatcher(session)
-        await dispatcher.dispatch([*stranger.collect_events(), *bus.collect()])
+        await dispatcher.dispatch(bus.collect())
         await dispatcher.dispatch([Announced("made")])
         await session.commit()
-    assert await bank.outbox() == ["1 stranger", "- emitted", "- made"]
-    assert await bank.stream(stranger.id) == ["1 stranger", "- emitted"]
+    assert await bank.outbox() == ["- emitted", "- made"]
+    assert await bank.stream(stranger) == ["- emitted"]
 
 
 @pytest.mark.servers

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, text, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.errors import (
@@ -330,9 +330,12 @@ async def test_a_failed_commit_leaves_nothing_and_a_new_aggregate_can_be_added_a
         await session.execute(text("INSERT INTO one VALUES (1), (1)"))
         with pytest.raises(DBAPIError, match="duplicate key"):
             await session.commit()
+        assert_stale(wallet)
+        assert born not in session
+        with pytest.raises(InvalidRequestError):
+            await session.commit()
         await session.rollback()
         assert await bank.outbox() == ["1 ada"]
-        assert_stale(wallet)
         await session.refresh(wallet)
         wallet.pay(2)
         born.pay(4)
