@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.in_process")
 
+# How long a handler whose time is over may take to end.
+GRACE_SECONDS = 5.0
+
 
 class InProcessEventDispatcher:
     """Runs each event's handlers concurrently, each in a scope of its own: no row, no receipt, no retry.
@@ -67,7 +70,11 @@ class InProcessEventDispatcher:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
         run = HandlerRun(event.event_id, registration.name) if registration.atomic else None
-        whole = nullcontext() if run is None else OneTransaction(run)
+        whole = (
+            nullcontext()
+            if run is None
+            else OneTransaction(run, registration.timeout_seconds + GRACE_SECONDS)
+        )
         try:
             with running(run), handling(delivery):
                 given = (

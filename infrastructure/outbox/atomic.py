@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 class OneTransaction:
     """`async with OneTransaction(run):` what sessions do inside commits when it ends well, or not at all."""
 
-    def __init__(self, run: HandlerRun) -> None:
+    def __init__(self, run: HandlerRun, seconds: float) -> None:
         self.run = run
+        self._seconds = seconds  # that it may take at the most
         self.broken: NotOneTransaction | None = None
         """Why nothing of it may commit any more."""
         self.rung: set[tuple[Engine, str]] = set()
@@ -122,6 +123,9 @@ class OneTransaction:
                 if options:
                     connection = connection.execution_options(**options)
                 self._root = connection.begin()
+                # It may wait for something else for longer than its engine lets a transaction be idle.
+                patience = f"{self._seconds * 1_000:.0f}"
+                connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {patience}")
             except BaseException:
                 connection.close()
                 raise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 from sqlalchemy import select
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
-from sqlalchemy.orm import InstanceState, attributes, object_mapper, object_session
+from sqlalchemy.orm import InstanceState, Session, attributes, object_mapper, object_session
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection
-    from sqlalchemy.orm import Session, UOWTransaction
+    from sqlalchemy.orm import UOWTransaction
 
 
 # Made once: json.dumps makes a new one per call when it is told anything.
@@ -226,7 +226,8 @@ def _connection(session: Session, aggregates: Collection[InstanceState[Any]]) ->
             "use one session per database"
         )
     try:
-        connection = session.connection(bind_arguments={"mapper": mappers[0]} if mappers else None)
+        # Past the captured session's own, which takes note of who may write.
+        connection = Session.connection(session, bind_arguments={"mapper": mappers[0]} if mappers else None)
     except UnboundExecutionError as error:
         raise KernelError(
             "this session has `binds` and no default, so an emitted event has no database to go to; "
@@ -286,7 +287,7 @@ def _check_row(session: Session, aggregate: AggregateRoot, version: int) -> None
     if aggregate in session.deleted:
         return
     column = object_mapper(aggregate).columns["version"]
-    connection = session.connection(bind_arguments={"mapper": object_mapper(aggregate).base_mapper})
+    connection = Session.connection(session, bind_arguments={"mapper": object_mapper(aggregate).base_mapper})
     if connection.scalar(select(column).where(*key_of(aggregate))) != version:
         raise recorded_too_late(aggregate)
 

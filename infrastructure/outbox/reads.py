@@ -1,9 +1,14 @@
-"""What is known to read and do nothing else, by the text that the server is sent (R6)."""
+"""What is known to read and do nothing else (R6)."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import TextClause
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.visitors import iterate
 
 # Of the server's own, and what else may stand before a parenthesis in a query. Any other name may be of a function
 # that writes.
@@ -64,7 +69,7 @@ _BEFORE_PARENTHESIS = re.compile(r"([^\s(),]*)\s*\(")
 
 @lru_cache(maxsize=1024)
 def only_reads(statement: str) -> bool:
-    """Whether a statement is a query that locks no row and calls no function but well-known ones.
+    """Whether a statement, by the text that the server is sent, is a query without locks and unknown functions.
 
     Views are taken for what they look like: one that writes is taken for a query.
     """
@@ -76,3 +81,22 @@ def only_reads(statement: str) -> bool:
 def _is_harmless(word: str) -> bool:
     is_operator = not (word[-1:].isalnum() or word[-1:] in ('"', "_", "$"))
     return is_operator or word.lower() in _HARMLESS
+
+
+def may_write(query: Any) -> bool:
+    """Whether a query of SQLAlchemy's may write: by a function that is not well known, a CTE or text.
+
+    One that locks rows does not.
+    """
+    return any(_may_write(element) for element in iterate(query))
+
+
+def _may_write(element: Any) -> bool:
+    if isinstance(element, FunctionElement):
+        return bool(getattr(element, "packagenames", ())) or getattr(element, "name", "") not in _HARMLESS
+    return (
+        isinstance(element, TextClause)
+        or getattr(element, "is_dml", False)
+        or getattr(element, "is_literal", False)
+        or getattr(element, "_is_lambda_element", False)
+    )

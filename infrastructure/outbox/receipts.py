@@ -8,10 +8,12 @@ from weakref import WeakKeyDictionary
 
 import attrs
 from sqlalchemy import RootTransaction
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm.session import SessionTransactionState
 from sqlalchemy.util import safe_reraise
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
+from outbox_kernel.infrastructure.outbox.conflicts import sqlstate
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITTEN, WRITE_RECEIPT
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy import Connection, Engine, Pool
-    from sqlalchemy.orm import SessionTransaction
+    from sqlalchemy.orm import Session, SessionTransaction
 
     from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
+
+_READ_ONLY = "25006"
 
 
 @attrs.define(eq=False)
@@ -60,7 +64,12 @@ class HandlerRun:
     whole: OneTransaction | None = None
     """The transaction of all that it does, if it is atomic."""
 
-    def commit(self, transaction: SessionTransaction, commit: Callable[[], None]) -> None:
+    def commit(
+        self,
+        transaction: SessionTransaction,
+        commit: Callable[[], None],
+        may_have_effect: Callable[[Session], bool],
+    ) -> None:
         """Commit a session's outermost transaction, with the receipt if it has an effect, or raise why it must not."""
         if transaction.session.twophase:
             raise KernelError(
@@ -69,8 +78,10 @@ class HandlerRun:
             )
         if transaction._state is not SessionTransactionState.PREPARED:
             transaction._prepare_impl()  # with its last flush, so that all it writes is known
+        has_effect = may_have_effect(transaction.session)
         try:
-            has_effect = self._take_receipt(_committed_by(transaction), joined=self.whole is None)
+            if has_effect:
+                has_effect = self._take_receipt(_committed_by(transaction), joined=self.whole is None)
         except BaseException:
             with safe_reraise():
                 transaction.rollback()
@@ -124,11 +135,16 @@ class HandlerRun:
             raise self._second_commit()
         # Sorted, so that old and new code take the two in one order.
         names = sorted({self.handler, self.former or self.handler})
-        written = execute(
-            places[0],
-            in_schema(WRITE_RECEIPT, self.schema),
-            (self.event_id, names, self.relay, self.epoch, None),
-        )
+        try:
+            written = execute(
+                places[0],
+                in_schema(WRITE_RECEIPT, self.schema),
+                (self.event_id, names, self.relay, self.epoch, None),
+            )
+        except DBAPIError as error:
+            if sqlstate(error) != _READ_ONLY:
+                raise
+            return False  # it can have no effect, so that it is no harm that the server ends it by a rollback
         if written == "no effect":
             return False
         self._check(written)

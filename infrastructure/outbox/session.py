@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_co
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
     has_written_events,
+    note_connection,
     note_lent_connection,
     note_read,
     note_statement,
@@ -101,9 +102,8 @@ class CapturedSession(Session):
 
     def _execute_internal(self, statement: Any, *args: Any, **options: Any) -> Any:
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
-        if not getattr(statement, "is_select", False):
-            note_statement(self, statement)
-        elif (filled := _filled_by(options)) is not None:
+        note_statement(self, statement)
+        if getattr(statement, "is_select", False) and (filled := _filled_by(options)) is not None:
             note_read(self, filled)  # in one attribute, by which SQLAlchemy takes it for no younger
         try:
             return super()._execute_internal(statement, *args, **options)
@@ -117,6 +117,8 @@ class CapturedSession(Session):
 
         Whoever says how it is to execute, as to set the isolation level, is taken to write nothing through it.
         """
+        if not self._flushing:
+            note_connection(self)
         if not (execution_options or self._flushing):
             note_lent_connection(self)
         return super().connection(bind_arguments, execution_options)

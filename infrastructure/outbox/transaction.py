@@ -22,6 +22,7 @@ from sqlalchemy.orm.session import SessionTransactionState
 from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
+from outbox_kernel.infrastructure.outbox.reads import may_write
 from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.kernel.aggregate import AggregateRoot
 
@@ -42,7 +43,7 @@ class CapturedTransaction(SessionTransaction):
     # SQLAlchemy counts the loads of a process, and leaves on each object the number of the last one.
     wrote_before_load: int | None = None
     wrote_events = False
-    # Of the outermost alone: it has sent a statement in which more may be hidden than its kind says, such as text.
+    # It has sent a statement in which more may be hidden than its kind says, such as text.
     may_have_written = False
     # Of the outermost alone: somebody was given its connection, and may write through it whenever he likes.
     lent = False
@@ -74,7 +75,7 @@ class CapturedTransaction(SessionTransaction):
             if run is None:
                 super().commit(_to_root)
             else:
-                run.commit(self, super().commit)
+                run.commit(self, super().commit, may_have_effect)
         except (StaleDataError, DBAPIError) as error:
             if self._parent is None and self._state is SessionTransactionState.PREPARED:
                 # COMMIT itself has failed, so nothing is left of what the objects show. SQLAlchemy waits with this
@@ -82,8 +83,9 @@ class CapturedTransaction(SessionTransaction):
                 self._restore_snapshot()
             raise_conflict(error)
             raise
-        if self.wrote_events and self.nested and isinstance(outer, CapturedTransaction):
-            outer.wrote_events = True
+        if self.nested and isinstance(outer, CapturedTransaction):
+            outer.wrote_events |= self.wrote_events
+            outer.may_have_written |= self.may_have_written
 
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""
@@ -131,10 +133,28 @@ class CapturedTransaction(SessionTransaction):
 
 def note_statement(session: Session, statement: object) -> None:
     """Note that the open transaction is about to send what is no query, or hides what it is."""
+    if getattr(statement, "is_select", False):
+        if current_run() is not None and may_write(statement):
+            _innermost(session).may_have_written = True
+        return
     if not (isinstance(statement, TextClause) and _READS.match(statement.text)):
         note_write(session)
-    root = session._autobegin_t() if (begun := session.get_transaction()) is None else begun
-    cast("CapturedTransaction", root).may_have_written = True
+    _innermost(session).may_have_written = True
+
+
+def note_connection(session: Session) -> None:
+    """Note that somebody has asked for the connection, and may write on it for as long as the transaction lasts."""
+    session._autobegin_t()
+    for transaction in _open(session):
+        if transaction.parent is None:
+            transaction.may_have_written = True
+
+
+def may_have_effect(session: Session) -> bool:
+    """Whether the open transaction may have written anything that is not rolled back."""
+    if has_written(session) or has_written_events(session) or session.dispatch.after_begin:
+        return True  # a listener is given the connection, too
+    return any(each.may_have_written for each in _open(session))
 
 
 def note_lent_connection(session: Session) -> None:
@@ -154,10 +174,18 @@ def note_write(session: Session) -> None:
     _note_write(session._autobegin_t(), None)
 
 
-def _note_write(transaction: SessionTransaction, load: int | None) -> None:
+def _innermost(session: Session) -> CapturedTransaction:
+    return _with_savepoint(session._autobegin_t())
+
+
+def _with_savepoint(transaction: SessionTransaction) -> CapturedTransaction:
     while transaction.parent is not None and not transaction.nested:
         transaction = transaction.parent  # that of a flush
-    captured = cast("CapturedTransaction", transaction)
+    return cast("CapturedTransaction", transaction)
+
+
+def _note_write(transaction: SessionTransaction, load: int | None) -> None:
+    captured = _with_savepoint(transaction)
     if captured.wrote_before_load is None:
         captured.wrote_before_load = _new_runid() if load is None else load
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.relay.lanes import Lane, Turn
-from outbox_kernel.infrastructure.relay.running import Run, give_up
+from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS, Run, give_up
 from outbox_kernel.infrastructure.relay.walking import Member
 from outbox_kernel.infrastructure.relay.work import EventWork
 from outbox_kernel.kernel.handlers import TIMEOUT_SECONDS
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.in_hand import InHand
 
 SLOW_SECONDS = 1.0
-GRACE_SECONDS = 5.0
 
 
 class Crew:

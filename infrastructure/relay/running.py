@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.relay")
 
 ERROR_CHARACTERS_MAX = 2_000
+# How long a run whose time is over may take to end.
+GRACE_SECONDS = 5.0
 # A century: what a handler asks for must stay a time that the database can store.
 DELAY_SECONDS_MAX = 100 * 365.25 * 86_400
 
@@ -78,7 +80,7 @@ async def run_handler(run: Run) -> Verdict:
         with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
             given = run.carried.given(run.row)
             if run.carried.atomic:
-                async with OneTransaction(run.receipt):
+                async with OneTransaction(run.receipt, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
                     await run.carried.call(given)
             else:
                 await run.carried.call(given)

@@ -113,7 +113,7 @@ async def run(bank: Bank, steps: list[tuple[str, int]]) -> tuple[Model, NotOneTr
     failure: NotOneTransaction | None = None
     try:
         with running(receipt):
-            async with OneTransaction(receipt):
+            async with OneTransaction(receipt, 60):
                 for number, (kind, which) in enumerate(steps):
                     if kind in ("release", "undo") and len(model.open[which]) == 1:
                         continue

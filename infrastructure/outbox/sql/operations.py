@@ -6,6 +6,8 @@ the deliveries by position. Relays lock events and deliveries in the same order.
 
 from __future__ import annotations
 
+from outbox_kernel.kernel.errors import SecondCommit
+
 # One operator at a time, so that two of them never wait for each other in a ring.
 TAKE_TURN = """
 SELECT pg_advisory_xact_lock(hashtextextended('outbox-kernel operate {outbox_events}', 0))
@@ -22,8 +24,8 @@ SELECT pg_notify($1, 'deliveries')
 """
 
 # What is left of a run that would have committed a second effect, as its error says: the first one is there.
-_HALF_DONE = """delivery.error_message LIKE 'SecondCommit: %' AND EXISTS (
-      SELECT FROM {outbox_receipts} AS first
+_HALF_DONE = f"""delivery.error_message LIKE '{SecondCommit.__name__}: %' AND EXISTS (
+      SELECT FROM {{outbox_receipts}} AS first
       WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done')"""
 
 # Choose deliveries, in the order of their turns, with the positions of their events and whether they are half done.

@@ -873,3 +873,44 @@ async def test_an_atomic_handler_is_so_in_process_too(stage: Stage, fails: bool)
     assert await stage.journal() == ([] if fails else ["first", "second"])
     assert (dispatcher.handled, dispatcher.failed) == ((0, 1) if fails else (1, 0))
     assert await stage.witness.fetchval("SELECT count(*) FROM outbox_receipts") == 0
+
+
+async def test_a_run_may_be_idle_for_as_long_as_it_may_take(stage: Stage) -> None:
+    """R6: however soon its engine would have the server end an idle transaction."""
+    url = stage.engine.url
+    engine = create_async_engine(
+        url, connect_args={"server_settings": {"idle_in_transaction_session_timeout": "15s"}}
+    )
+    sessions = install_capture(async_sessionmaker(engine))
+    seen: list[Any] = []
+
+    async def act(event: Any) -> None:
+        async with sessions() as session:
+            seen.append(await session.scalar(text("SHOW idle_in_transaction_session_timeout")))
+
+    await stage.put("a")
+    await stage.drain(atomic(act, timeout_seconds=50))
+    assert seen == ["1min"]
+    async with engine.connect() as connection:
+        assert await connection.scalar(text("SHOW idle_in_transaction_session_timeout")) == "15s"
+    await engine.dispose()
+
+
+async def test_an_atomic_handler_in_process_may_write_another_database_too(
+    stage: Stage, elsewhere: Bank
+) -> None:
+    """K6, R6: the one transaction is where it begins."""
+
+    async def enter(event: Noted) -> None:
+        await stage.enter("here")
+        async with elsewhere.sessions.begin() as session:
+            await session.execute(line("there"))
+        await stage.enter("here, too")
+
+    with isolated_definitions():
+        handles(Noted, name="bank.enter", atomic=True)(enter)
+        dispatcher = InProcessEventDispatcher(stage.container)
+        await dispatcher.dispatch([Noted("a")])
+    assert (dispatcher.handled, dispatcher.failed) == (1, 0)
+    assert await stage.journal() == ["here", "here, too"]
+    assert await elsewhere.journal() == ["there"]

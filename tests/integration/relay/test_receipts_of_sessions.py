@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from sqlalchemy import create_engine, insert, select, text
+from sqlalchemy import create_engine, event, func, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.relay.claiming import LeaseLost
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.bank import Bank, engine_of
 from tests.domain import Noted, Wallet, journal
+from tests.drivers import NAMES, Driver
 from tests.relaying import Stage, handler, has_claimed
 from tests.waiting import until
 
@@ -77,7 +78,45 @@ async def by_text(stage: Stage, what: str) -> None:
         await session.commit()
 
 
-WAYS = [by_commit, by_begin, by_maker, by_flush, by_savepoint, by_connection, by_text]
+async def by_text_in_a_savepoint(stage: Stage, what: str) -> None:
+    async with stage.sessions() as session:
+        async with session.begin_nested():
+            await session.execute(text("INSERT INTO bank_journal VALUES (:what)"), {"what": what})
+        await session.commit()
+
+
+async def by_cte(stage: Stage, what: str) -> None:
+    async with stage.sessions() as session:
+        await session.execute(select(line(what).returning(journal.c.line).cte()))
+        await session.commit()
+
+
+async def by_function(stage: Stage, what: str) -> None:
+    await stage.witness.execute(
+        "CREATE OR REPLACE FUNCTION write_line(what text) RETURNS int LANGUAGE sql "
+        "AS $$ INSERT INTO bank_journal VALUES (what); SELECT 1 $$"
+    )
+    async with stage.sessions() as session:
+        await session.execute(select(func.write_line(what)))
+        await session.commit()
+
+
+async def by_listener(stage: Stage, what: str) -> None:
+    """That of a session, which is given the connection."""
+
+    def write(_session: Any, _transaction: Any, connection: Any) -> None:
+        connection.execute(line(what))
+
+    async with stage.sessions() as session:
+        event.listen(session.sync_session, "after_begin", write)
+        await session.execute(select(journal))
+        await session.commit()
+
+
+WAYS = [
+    *(by_commit, by_begin, by_maker, by_flush, by_savepoint, by_connection, by_text),
+    *(by_text_in_a_savepoint, by_cte, by_function, by_listener),
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -417,3 +456,95 @@ async def test_a_session_over_two_engines_of_the_outbox_cannot_commit_both(stage
     assert await stage.journal() == []
     assert await stage.deliveries() == {("a", "h"): "dead"}
     await other.dispose()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("set_by", ["statement", "engine"])
+async def test_a_read_only_transaction_takes_no_receipt(stage: Stage, name: str, set_by: str) -> None:
+    """R6: the server lets none be written there; and the effect that follows has its own."""
+    driver = Driver.of(
+        name, stage.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    )
+    engine = driver.engine
+    if set_by == "engine":
+        engine = engine.execution_options(postgresql_readonly=True)
+    sessions = install_capture(sessionmaker(engine))
+
+    def look() -> None:
+        with sessions.begin() as session:
+            if set_by == "statement":
+                session.execute(text("SET TRANSACTION READ ONLY"))
+            session.execute(text("SELECT * FROM bank_journal"))
+
+    async def act(event: Any) -> None:
+        await driver.run(look)
+        await stage.enter(event.what)
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert await stage.journal() == ["a"]
+    assert await stage.receipts() == [("a", "h", "done")]
+    assert await stage.deliveries() == {}
+    await driver.dispose()
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+async def test_a_read_only_run_that_is_atomic_takes_no_receipt(stage: Stage, name: str) -> None:
+    """R6."""
+    driver = Driver.of(
+        name, stage.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    )
+    sessions = install_capture(sessionmaker(driver.engine.execution_options(postgresql_readonly=True)))
+
+    def look() -> None:
+        with sessions.begin() as session:
+            session.execute(select(journal))
+
+    async def act(event: Any) -> None:
+        await driver.run(look)
+
+    await stage.put("a")
+    await stage.drain(handler("h", act, atomic=True))
+    assert await stage.receipts() == []
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.deliveries() == {}
+    await driver.dispose()
+
+
+async def lock(session: AsyncSession) -> None:
+    await session.execute(select(journal).with_for_update())
+
+
+async def write_and_take_back(session: AsyncSession) -> None:
+    for statement in (line("never"), text("INSERT INTO bank_journal VALUES ('never, either')")):
+        savepoint = await session.begin_nested()
+        await session.execute(statement)
+        session.add(Wallet.open("nobody"))
+        await session.flush()
+        await savepoint.rollback()
+
+
+@pytest.mark.parametrize("way", [lock, write_and_take_back])
+async def test_what_leaves_nothing_behind_takes_no_receipt(stage: Stage, way: Any) -> None:
+    """R6: so that no failure after it costs the effect, and it is no second one."""
+    await stage.witness.execute("INSERT INTO bank_journal VALUES ('0')")
+    failing = [True]
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as session:
+            await way(session)
+            await session.commit()
+        if failing:
+            raise ConnectionError(failing.pop())
+        await stage.enter("effect")
+        async with stage.sessions() as session:
+            await way(session)
+            await session.commit()
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert (await stage.receipts(), await stage.deliveries()) == ([], {("a", "h"): "waiting"})
+    await stage.drain(handler("h", act), at=10)
+    assert await stage.journal() == ["0", "effect"]
+    assert await stage.receipts() == [("a", "h", "done")]
+    assert await stage.deliveries() == {("a", "h"): "done"}
