@@ -296,7 +296,7 @@ async def test_a_commit_whose_answer_was_lost_counts_though_the_handler_tries_ag
     await stage.drain(handler("h", act))
     assert await stage.journal() == ["a"]
     assert await stage.events() == {"a": "delivered"}
-    assert "failed after its effect had committed" in caplog.text
+    assert "after its effect had committed" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ValueError("late"), asyncio.CancelledError(), SystemExit(3)])
@@ -316,7 +316,7 @@ async def test_an_error_after_the_commit_is_kept_and_counts_as_success(
     assert (await stage.delivery("a", "h"))["status"] == "done"
     kept = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries")
     assert kept == f"{type(error).__name__}: {error}"
-    assert "failed after its effect had committed" in caplog.text
+    assert "after its effect had committed" in caplog.text
 
 
 async def test_a_handler_that_rolls_back_has_no_receipt_and_is_tried_again(stage: Stage) -> None:
