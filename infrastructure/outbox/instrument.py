@@ -27,7 +27,7 @@ from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.table_columns import aggregate_tables
 from outbox_kernel.infrastructure.outbox.transaction import note_read
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
-from outbox_kernel.kernel.errors import ConcurrencyError, IdentityMoved
+from outbox_kernel.kernel.errors import ConcurrencyError, IdentityMoved, UncommittedEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,11 +168,32 @@ def _on_refresh(aggregate: AggregateRoot, context: Any, names: list[str] | None)
     # A composite that is made anew tells of it as well, with no query's context.
     if session is not None and getattr(context, "runid", state.runid) != state.runid:
         note_read(session, state)  # a query came upon it and has filled in what was expired
+    if names is None and session is not None and "version" in state.committed_state and _is_partial(context):
+        _refuse_partial(session, aggregate)
     birth = _birth_of(aggregate)
     if names is None or "version" in names:
         aggregate._forget_events(above=-1 if birth is None else aggregate.version)
     if birth and names is None:
         birth.reloaded = True
+
+
+def _is_partial(context: Any) -> bool:
+    """Whether a query leaves columns out, for `load_only` or `defer`."""
+    options = getattr(context, "propagated_loader_options", ())
+    elements = (element for option in options for element in getattr(option, "context", ()))
+    return any(("deferred", True) in (getattr(element, "strategy", None) or ()) for element in elements)
+
+
+def _refuse_partial(session: Session, aggregate: AggregateRoot) -> None:
+    """Refuse to load a part of an aggregate over its events: of the rest nobody knows any more what is stored."""
+    error = UncommittedEvents(
+        f"a query with populate_existing has loaded a part of {aggregate!r} over events that no flush had written, "
+        "so it lost them and is to be loaded again; flush before such a query, or let it load all columns"
+    )
+    state = attributes.instance_state(aggregate)
+    state._expire(state.dict, session.identity_map._modified)
+    state.load_options = ()  # or whoever loads it again would get that part
+    raise error
 
 
 def _on_expire(aggregate: AggregateRoot | None, names: list[str] | None) -> None:

@@ -268,11 +268,15 @@ def _refuse_loss(session: Session, objects: Collection[object]) -> None:
             f"{loaded[0]!r} was loaded after its transaction had written, and once expunged it would keep through a "
             "rollback what it shows of that; commit first, or roll back"
         )
+    for obj in objects:
+        _refuse_part(session, obj, "expunge")
 
 
 def _refuse_half(session: Session, state: InstanceState[Any], names: Iterable[str]) -> None:
     """Refuse to take back a part of what uncommitted events tell of; the whole takes the events with it."""
     aggregate = state.obj()
+    if not isinstance(aggregate, AggregateRoot):
+        _refuse_part(session, aggregate, "expire or refresh")
     if not _has_unwritten(session, aggregate):
         return
     changed = [name for name in names if state.attrs[name].history.has_changes()]
@@ -281,6 +285,18 @@ def _refuse_half(session: Session, state: InstanceState[Any], names: Iterable[st
             f"{aggregate!r} has events that are not committed, and to expire or refresh {', '.join(changed)} alone "
             f"would drop its change of {changed[0]} and keep them; expire it whole, or flush first"
         )
+
+
+def _refuse_part(session: Session, obj: object, verb: str) -> None:
+    """Refuse to take back the change of a child alone, of which its aggregate's uncommitted events may tell."""
+    if isinstance(obj, AggregateRoot) or not (obj in session.new or session.is_modified(obj)):
+        return
+    for whole in (*session.new, *session.dirty):
+        if _has_unwritten(session, whole) and any(part is obj for part in _expunged_with(whole)):
+            raise UncommittedEvents(
+                f"{whole!r} has events that are not committed, and to {verb} its {type(obj).__name__} alone would "
+                "drop the change of that and keep them; flush first, or roll back"
+            )
 
 
 def _expunged_with(instance: object) -> list[object]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import select, text, update
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session, defer, load_only
 
 from outbox_kernel.errors import (
     ConcurrencyError,
@@ -583,6 +585,49 @@ async def test_reloading_without_a_flush_drops_what_was_recorded(
     assert await bank.row(wallet_id) == (2, 2)
 
 
+def by_option(*options: Any) -> dict[str, Any]:
+    return {"options": options, "populate_existing": True}
+
+
+@pytest.mark.parametrize("kept", ["balance", "owner"])
+@pytest.mark.parametrize("option", [load_only, defer])
+async def test_reloading_a_part_without_a_flush_is_refused_and_leaves_no_gap(
+    bank: Bank, option: Callable[..., Any], kept: str
+) -> None:
+    """C3a: the events would go, and the version that counts them stay."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        with session.no_autoflush:
+            wallet.pay(1)
+            with pytest.raises(
+                UncommittedEvents, match=r"has loaded a part of <Wallet .*flush before such a"
+            ):
+                await session.get(Wallet, wallet_id, **by_option(option(getattr(Wallet, kept))))
+        assert_stale(wallet)
+        await session.refresh(wallet)
+        wallet.pay(2)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 2"]
+    assert await bank.row(wallet_id) == (2, 2)
+
+
+@pytest.mark.parametrize("kept", ["balance", "owner"])
+@pytest.mark.parametrize("option", [load_only, defer])
+async def test_reloading_a_part_flushes_first_where_the_session_may(
+    bank: Bank, option: Callable[..., Any], kept: str
+) -> None:
+    """C3: what a flush has written is in the row."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.pay(1)
+        await session.get(Wallet, wallet_id, **by_option(option(getattr(Wallet, kept))))
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 1"]
+    assert await bank.row(wallet_id) == (1, 2)
+
+
 async def test_locking_a_loaded_aggregate_keeps_its_state_and_its_events(bank: Bank) -> None:
     """C3: SELECT FOR UPDATE overwrites no attribute that was changed, so no event goes either."""
     wallet_id = await bank.open_wallet()
@@ -667,6 +712,75 @@ async def test_taking_back_a_part_of_what_an_event_tells_is_refused(
         await session.commit()
     assert await bank.stream(wallet_id) == ["1 ada", "2 1", "3 one"]
     assert (await bank.row(wallet_id), await bank.entries(wallet_id)) == ((1, 3), ["one"])
+
+
+def expire_child(session: Session, entry: Entry) -> None:
+    session.expire(entry)
+
+
+def expire_text(session: Session, entry: Entry) -> None:
+    session.expire(entry, ["text"])
+
+
+def refresh_child(session: Session, entry: Entry) -> None:
+    with session.no_autoflush:
+        session.refresh(entry)
+
+
+def expunge_child(session: Session, entry: Entry) -> None:
+    session.expunge(entry)
+
+
+TAKE_CHILD = [expire_child, expire_text, refresh_child, expunge_child]
+
+
+@pytest.mark.parametrize("take", TAKE_CHILD)
+async def test_taking_back_the_change_of_a_child_alone_is_refused(
+    bank: Bank, take: Callable[[Session, Entry], None]
+) -> None:
+    """C3: the event would commit without it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("one")
+        await session.commit()
+        wallet.entries[0].text = "two"
+        wallet.note("two")
+        with pytest.raises(
+            UncommittedEvents, match=r"<Wallet .*its Entry alone would drop.*flush first, or roll"
+        ):
+            await session.run_sync(take, wallet.entries[0])
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 one", "3 two"]
+    assert await bank.entries(wallet_id) == ["two"]
+
+
+async def test_expunging_a_new_child_alone_is_refused(bank: Bank) -> None:
+    """C3: the event that tells of it would commit without it."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("one")
+        with pytest.raises(UncommittedEvents, match="to expunge its Entry alone"):
+            session.expunge(wallet.entries[0])
+        await session.commit()
+    assert await bank.entries(wallet_id) == ["one"]
+
+
+@pytest.mark.parametrize("take", TAKE_CHILD)
+async def test_the_change_of_a_child_of_which_no_event_tells_may_be_taken_back_alone(
+    bank: Bank, take: Callable[[Session, Entry], None]
+) -> None:
+    """C3: nothing else says that it happened."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        wallet.enter("one")
+        await session.commit()
+        wallet.entries[0].text = "two"
+        await session.run_sync(take, wallet.entries[0])
+        await session.commit()
+    assert await bank.entries(wallet_id) == ["one"]
 
 
 async def test_a_change_without_an_event_may_be_taken_back_alone(bank: Bank) -> None:
