@@ -61,7 +61,7 @@ S = TypeVar("S")
 
 _log = logging.getLogger("outbox.start")
 
-# Handlers hold a connection for the length of a transaction, not of a run.
+# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
 POOL_SIZE_MAX = 20
 
 

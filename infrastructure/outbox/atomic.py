@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.reads import only_reads
 from outbox_kernel.infrastructure.outbox.receipts import current_run, database_of, is_in, is_known_in
+from outbox_kernel.infrastructure.outbox.room import room_in
 from outbox_kernel.infrastructure.outbox.savepoints import Savepoint, Savepoints
 from outbox_kernel.infrastructure.outbox.transaction import CapturedTransaction
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
@@ -57,6 +58,7 @@ class OneTransaction:
         # Sessions may be at work in several tasks.
         self._turn = asyncio.Lock()
         self._whose_turn: asyncio.Task[Any] | None = None
+        self._room: asyncio.Semaphore | None = None
 
     async def __aenter__(self) -> Self:
         """Begin, with nothing so far."""
@@ -93,6 +95,9 @@ class OneTransaction:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        room, self._room = self._room, None
+        if room is not None:
+            room.release()
 
     # --- for the sessions -------------------------------------------------------------------------------
 
@@ -118,6 +123,7 @@ class OneTransaction:
 
     def _connected(self, engine: Engine, options: dict[str, Any]) -> Connection:
         if self._connection is None:
+            self._enter(engine)
             connection = engine.connect()
             try:
                 if options:
@@ -137,6 +143,12 @@ class OneTransaction:
                 "different engines or options of it; let them all have the same"
             )
         return self._connection
+
+    def _enter(self, engine: Engine) -> None:
+        if self._room is None and (room := room_in(engine.pool)) is not None:
+            with self.run.waiting():
+                await_only(room.acquire())
+            self._room = room
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:

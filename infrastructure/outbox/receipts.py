@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -21,7 +23,7 @@ from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from uuid import UUID
 
     from sqlalchemy import Connection, Engine, Pool
@@ -63,6 +65,21 @@ class HandlerRun:
     """What goes on in a thread although the run was ended, which cannot end it."""
     whole: OneTransaction | None = None
     """The transaction of all that it does, if it is atomic."""
+    _waited_seconds: float = 0.0
+    _waiting_since: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Let nothing inside the block count as the handler's own time."""
+        self._waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waited_seconds, self._waiting_since = self.waited_seconds(time.monotonic()), None
+
+    def waited_seconds(self, now: float) -> float:
+        """Return how long it has waited for its turn so far."""
+        return self._waited_seconds + (0.0 if self._waiting_since is None else now - self._waiting_since)
 
     def commit(
         self,

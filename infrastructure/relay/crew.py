@@ -140,6 +140,7 @@ class Crew:
             elapsed, limit = now - run.started, run.carried.timeout_seconds
             if not run.detached and elapsed > min(SLOW_SECONDS, limit):
                 self._step_aside(member, run)
+            elapsed -= run.receipt.waited_seconds(now)
             if run.ended_for is None and elapsed > limit:
                 run.end("timeout")
             elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:

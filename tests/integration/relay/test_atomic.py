@@ -914,3 +914,30 @@ async def test_an_atomic_handler_in_process_may_write_another_database_too(
     assert (dispatcher.handled, dispatcher.failed) == (1, 0)
     assert await stage.journal() == ["here", "here, too"]
     assert await elsewhere.journal() == ["there"]
+
+
+async def test_atomic_runs_wait_for_room_in_the_pool_and_are_not_charged_for_it(stage: Stage) -> None:
+    """R6, R8: with more of them due at once than there are connections, and all in all longer than one may take."""
+    engine = create_async_engine(stage.engine.url, pool_size=2, max_overflow=0, pool_timeout=0.1)
+    sessions = install_capture(async_sessionmaker(engine))
+    at_work: list[int] = []
+    inside = 0
+
+    async def act(event: Any) -> None:
+        nonlocal inside
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+            inside += 1
+            at_work.append(inside)
+            await session.execute(text("SELECT pg_sleep(0.2)"))
+            inside -= 1
+
+    slow = atomic(act, timeout_seconds=1.0, ordered=False)
+    await stage.put("0")
+    await stage.drain(slow)  # after which it is known where the engine leads
+    await stage.put(*map(str, range(1, 8)))
+    await stage.drain(slow)
+    assert await stage.journal() == [str(number) for number in range(8)]
+    assert set(at_work) == {1}
+    assert set((await stage.deliveries()).values()) <= {"done"}
+    await engine.dispose()

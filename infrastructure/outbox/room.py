@@ -1,0 +1,30 @@
+"""Room for atomic runs in an engine's pool: each holds a connection from its first statement to its end (R6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import QueuePool
+
+if TYPE_CHECKING:
+    from sqlalchemy import Pool
+
+# Of so many connections one is left to those who need it for a transaction only.
+SHARE_LEFT = 5
+
+_rooms: WeakKeyDictionary[Pool, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
+
+
+def room_in(pool: Pool) -> asyncio.Semaphore | None:
+    """Return what lets in as many atomic runs as leave others a few connections; None: any number."""
+    # There is no public name for how many it may have above its size; -1 is any number.
+    if not isinstance(pool, QueuePool) or pool._max_overflow < 0:
+        return None
+    loop, known = asyncio.get_running_loop(), _rooms.get(pool)
+    if known is None or known[0] is not loop:
+        connections = pool.size() + pool._max_overflow
+        left = max(1, connections // SHARE_LEFT)
+        known = _rooms[pool] = loop, asyncio.Semaphore(max(1, connections - left))
+    return known[1]
