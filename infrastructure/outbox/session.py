@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sqlalchemy.exc import DBAPIError, NoInspectionAvailable
@@ -268,15 +269,14 @@ def _refuse_loss(session: Session, objects: Collection[object]) -> None:
             f"{loaded[0]!r} was loaded after its transaction had written, and once expunged it would keep through a "
             "rollback what it shows of that; commit first, or roll back"
         )
-    for obj in objects:
-        _refuse_part(session, obj, "expunge")
+    _refuse_parts(session, objects, "expunge")
 
 
 def _refuse_half(session: Session, state: InstanceState[Any], names: Iterable[str]) -> None:
     """Refuse to take back a part of what uncommitted events tell of; the whole takes the events with it."""
     aggregate = state.obj()
     if not isinstance(aggregate, AggregateRoot):
-        _refuse_part(session, aggregate, "expire or refresh")
+        _refuse_parts(session, [aggregate], "expire or refresh")
     if not _has_unwritten(session, aggregate):
         return
     changed = [name for name in names if state.attrs[name].history.has_changes()]
@@ -287,16 +287,24 @@ def _refuse_half(session: Session, state: InstanceState[Any], names: Iterable[st
         )
 
 
-def _refuse_part(session: Session, obj: object, verb: str) -> None:
+def _refuse_parts(session: Session, objects: Iterable[object], verb: str) -> None:
     """Refuse to take back the change of a child alone, of which its aggregate's uncommitted events may tell."""
-    if isinstance(obj, AggregateRoot) or not (obj in session.new or session.is_modified(obj)):
+    changed = {
+        id(obj) for obj in objects if not isinstance(obj, AggregateRoot) and _is_unflushed(session, obj)
+    }
+    if not changed:
         return
-    for whole in (*session.new, *session.dirty):
-        if _has_unwritten(session, whole) and any(part is obj for part in _expunged_with(whole)):
+    for whole in filter(partial(_has_unwritten, session), (*session.new, *session.dirty)):
+        part = next((each for each in _expunged_with(whole) if id(each) in changed), None)
+        if part is not None:
             raise UncommittedEvents(
-                f"{whole!r} has events that are not committed, and to {verb} its {type(obj).__name__} alone would "
+                f"{whole!r} has events that are not committed, and to {verb} its {type(part).__name__} alone would "
                 "drop the change of that and keep them; flush first, or roll back"
             )
+
+
+def _is_unflushed(session: Session, obj: object) -> bool:
+    return attributes.instance_state(obj) in session._new or session.is_modified(obj)
 
 
 def _expunged_with(instance: object) -> list[object]:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from sqlalchemy import insert
+from sqlalchemy import insert, text
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -158,7 +158,7 @@ class History(Worlds):
         side.writer.waiting.append(announcement)
 
     def execute(self, who: str, which: int, flag: bool) -> None:
-        """A Core statement, which flushes first where the session may."""
+        """A Core statement or, by the flag, a text, which flushes first where the session may."""
         side, line = self.sides[who], self._line()
         flushes = self.autoflush and CORE_STATEMENTS_FLUSH
 
@@ -168,7 +168,8 @@ class History(Worlds):
                 side.writer.flush()
             side.writer.journal.append(line)
 
-        statement = insert(journal).values(line=line)
+        by_text = text("INSERT INTO bank_journal (line) VALUES (:line)").bindparams(line=line)
+        statement = by_text if flag else insert(journal).values(line=line)
         self._both(side, think, lambda: side.session.execute(statement), flushes=flushes)
 
     def commit_alone(self, who: str, which: int, flag: bool) -> None:
