@@ -23,6 +23,7 @@ from outbox_kernel.infrastructure.outbox.mapping import (
     refused_without_version,
     table_name,
 )
+from outbox_kernel.infrastructure.outbox.row_keys import check_keys
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.table_columns import aggregate_tables
 from outbox_kernel.infrastructure.outbox.transaction import note_read
@@ -81,6 +82,7 @@ def _on_configured(mapper: Mapper[Any], cls: type[Any]) -> None:
         _let_speak(manager[relationship.key].impl)
     aggregate_keys.add(_key_name(mapper))
     aggregate_tables.update((table.name, name_of(table)) for table in _numbered(mapper))
+    check_keys(mapper, cls)
     event.listen(cls, "before_delete", _on_delete)
     event.listen(cls, "refresh", _on_refresh)
     event.listen(cls, "expire", _on_expire)

@@ -192,9 +192,9 @@ def _note_write(transaction: SessionTransaction, load: int | None) -> None:
 
 def note_read(session: Session, state: InstanceState[Any]) -> None:
     """Note that an object may show what is written, where SQLAlchemy leaves on it no number of a load."""
-    transaction = session._transaction
-    if transaction is not None and has_written(session):
-        transaction._dirty[state] = True
+    for transaction in _open(session):
+        if transaction.wrote_before_load is not None:
+            transaction._dirty[state] = True
 
 
 def has_written(session: Session) -> bool:

@@ -236,6 +236,21 @@ async def test_a_child_that_never_was_is_in_no_collection_after_a_rollback(shop:
         assert list(await order.awaitable_attrs.lines) == []
 
 
+async def test_a_collection_that_was_loaded_in_a_savepoint_without_writes_stays_after_its_rollback(
+    shop: Bank,
+) -> None:
+    """C3: it can show only what the outer transaction has written, and that is still there."""
+    order_id = await placed(shop)
+    async with shop.session() as session:
+        order = await session.get_one(Order, order_id)
+        session.add(Line(order_id=order_id, what="tea"))
+        await session.flush()
+        savepoint = await session.begin_nested()
+        assert len(await order.awaitable_attrs.lines) == 1
+        await savepoint.rollback()
+        assert [line.what for line in order.lines] == ["tea"]
+
+
 async def test_what_a_query_filled_in_goes_with_the_savepoint_that_wrote_it(bank: Bank) -> None:
     """C4: it was expired and at hand, so the query loaded no new object."""
     wallet_id = await bank.open_wallet()
