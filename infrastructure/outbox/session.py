@@ -233,7 +233,7 @@ def bus_of(session: AnySession) -> SessionBus:
 
 def _filled_by(options: dict[str, Any]) -> InstanceState[Any] | None:
     """Return the object that a query fills an attribute of, such as a collection, if it is made for that."""
-    load = options.get("execution_options", {}).get("_sa_orm_load_options")
+    load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
     return None if load is None else load._lazy_loaded_from
 
 
