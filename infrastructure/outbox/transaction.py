@@ -45,6 +45,8 @@ class CapturedTransaction(SessionTransaction):
     wrote_events = False
     # It has sent a statement in which more may be hidden than its kind says, such as text.
     may_have_written = False
+    # What was filled in a part since it wrote, such as a collection, and may show what is undone with it.
+    filled: dict[InstanceState[Any], None] | None = None
     # Of the outermost alone: somebody was given its connection, and may write through it whenever he likes.
     lent = False
     # A flush has a transaction of its own, and this is what its last step has written through.
@@ -104,7 +106,9 @@ class CapturedTransaction(SessionTransaction):
     def loaded_since_it_wrote(self, state: InstanceState[Any]) -> bool:
         """Whether the object may show what this transaction wrote."""
         wrote = self.wrote_before_load
-        return wrote is not None and state.runid is not None and state.runid > wrote
+        if wrote is None:
+            return False
+        return state in (self.filled or ()) or (state.runid is not None and state.runid > wrote)
 
     def _savepoints_inside(self) -> list[SessionTransaction]:
         """Return the open savepoints within this transaction, innermost first."""
@@ -128,7 +132,9 @@ class CapturedTransaction(SessionTransaction):
         super()._remove_snapshot()
         if self.nested and self.wrote_before_load is not None:
             # What a savepoint wrote is from its release on the outer one's to undo.
-            _note_write(cast("SessionTransaction", self.parent), self.wrote_before_load)
+            outer = _with_savepoint(cast("SessionTransaction", self.parent))
+            _note_write(outer, self.wrote_before_load)
+            outer.filled = (outer.filled or {}) | (self.filled or {})
 
 
 def note_statement(session: Session, statement: object) -> None:
@@ -194,7 +200,8 @@ def note_read(session: Session, state: InstanceState[Any]) -> None:
     """Note that an object may show what is written, where SQLAlchemy leaves on it no number of a load."""
     for transaction in _open(session):
         if transaction.wrote_before_load is not None:
-            transaction._dirty[state] = True
+            transaction.filled = transaction.filled or {}
+            transaction.filled[state] = None
 
 
 def has_written(session: Session) -> bool:

@@ -98,14 +98,15 @@ def test_an_event_stays_as_it_was_whatever_becomes_of_what_it_was_made_of(
     cls: type[DomainEvent], data: st.DataObject
 ) -> None:
     """K1."""
-    found = data.draw(events(cls))
+    found, kind = data.draw(events(cls)), event_type_of(cls)
     before = serialize_event(found)
     fields = [field for field in argument_fields(cls) if field.name not in ("event_id", "occurred_at")]
     taken = {field.keyword: getattr(found, field.name) for field in fields}
     again = cls(**taken, event_id=found.event_id, occurred_at=found.occurred_at)
     for value in taken.values():
         emptied(value)
-    assert serialize_event(again) == before
+    # Not by its text: equal sets need not be written in one order.
+    assert same_state(again, deserialize_event(kind.name, before, kind.version))
 
 
 def emptied(value: Any) -> None:

@@ -42,9 +42,8 @@ async def test_a_server_that_is_not_there_is_an_unreachable_database() -> None:
 
 
 async def test_a_database_that_is_not_there_is_named(bank_url: str) -> None:
-    engine = create_async_engine(
-        bank_url.replace("postgresql://", "postgresql+psycopg://").rpartition("/")[0] + "/nowhere"
-    )
+    url = make_url(bank_url).set(drivername="postgresql+psycopg", database="nowhere")
+    engine = create_async_engine(url)
     with pytest.raises(DatabaseMissing, match='has no database "nowhere": create it'):
         await commit_one(engine)
     await engine.dispose()
