@@ -79,6 +79,7 @@ class Note(AggregateRoot):
         (Boxed(Code("deep")), "deep"),
         (Colour.RED, "red"),
         (str(ID).upper(), str(ID).upper()),
+        ("order-0192f0c1-2d3e-7a4b-8c5d-6e7f80", "order-0192f0c1-2d3e-7a4b-8c5d-6e7f80"),
         (ID.hex, ID.hex),
     ],
 )
