@@ -31,6 +31,7 @@ class OutboxRecord:
     """
 
     position: Mapped[int]
+    xid: Mapped[int]
     event_id: Mapped[UUID]
     occurred_at: Mapped[datetime]
     created_at: Mapped[datetime]
@@ -49,9 +50,10 @@ class OutboxRecord:
     lease_relay: Mapped[UUID | None]
     lease_epoch: Mapped[int | None]
     processed_at: Mapped[datetime | None]
+    not_before: Mapped[datetime | None]
     error_message: Mapped[str | None]
     aggregate_key: Mapped[str | None]
-    not_before: Mapped[datetime | None]
+    source: Mapped[str | None]
 
     def __init__(  # noqa: PLR0913 - the columns of an event, each by its name
         self,

@@ -20,7 +20,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from outbox_kernel.infrastructure.outbox.log_tables import (
+    outbox_cursors,
+    outbox_cursors_past,
+    outbox_progress,
+    outbox_servers,
+)
 from outbox_kernel.infrastructure.outbox.tables import clock, moment, outbox_events_in, outbox_metadata
+from outbox_kernel.infrastructure.outbox.views import with_log_views
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -124,6 +131,7 @@ outbox_subscriptions = Table(
     Column("name", Text, primary_key=True, comment="stable name of the handler or publisher"),
     Column("kind", Text, nullable=False, comment="handler or publisher"),
     Column("patterns", ARRAY(Text), nullable=False, comment="event types, * for any part"),
+    Column("source", Text, comment="the queue whose events it is for; null: those written here"),
     Column(
         "ordered",
         Boolean,
@@ -192,12 +200,18 @@ outbox_relays = Table(
 )
 
 
+RELAY_TABLES = (outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays)
+LOG_TABLES = (outbox_servers, outbox_progress, outbox_cursors, outbox_cursors_past)
+with_log_views(outbox_metadata)
+
+
 @cache
 def outbox_metadata_in(schema: str | None = None) -> MetaData:
     """Give all tables as they stand in a schema, or where the search path points."""
     if schema is None:
         return outbox_metadata
     metadata = outbox_events_in(schema).metadata
-    for table in (outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays):
+    for table in (*RELAY_TABLES, *LOG_TABLES):
         table.to_metadata(metadata, schema=schema)
+    with_log_views(metadata, schema)
     return metadata

@@ -26,6 +26,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import DOMAIN, JSONB
 
+from outbox_kernel.infrastructure.outbox.server_types import TransactionId
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
@@ -75,6 +77,13 @@ outbox_events = Table(
     outbox_metadata,
     # ALWAYS: a position is given by the sequence or it orders nothing. A dump restores it all the same.
     Column("position", BigInteger, Identity(always=True), primary_key=True, comment="order of insertion"),
+    Column(
+        "xid",
+        TransactionId,
+        nullable=False,
+        server_default=text("pg_current_xact_id()"),
+        comment="the transaction that wrote it",
+    ),
     Column("event_id", Uuid, nullable=False, comment="the event's own id, a UUIDv7"),
     moment("occurred_at", "when it happened, by the application's clock", nullable=False),
     moment("created_at", "when the row was written", nullable=False, server_default=clock()),
@@ -122,11 +131,13 @@ outbox_events = Table(
     Column("lease_relay", Uuid, comment="relay that holds it now"),
     Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
     moment("processed_at", "when its outcome was final"),
+    moment("not_before", "it is handled from then on, outside its aggregate's order"),
     Column("error_message", Text, comment="newest error, null once delivered"),
     Column("aggregate_key", Text, comment="id of the aggregate as written, where that is no UUID"),
-    moment("not_before", "it is handled from then on, outside its aggregate's order"),
+    Column("source", Text, comment="the queue that brought it; null: written here"),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
+    Index("outbox_events_xid_position_idx", "xid", "position"),
     Index("outbox_events_open", "position", postgresql_where=text("status IN ('pending', 'leased')")),
     comment="Domain events, written in the transaction of their change; the relay delivers them.",
 )

@@ -15,6 +15,7 @@ import outbox_kernel.infrastructure.outbox.relay_tables  # noqa: F401 - complete
 from outbox_kernel.infrastructure.outbox.branches import VERSION_TABLE_ENDING, outbox_branch
 from outbox_kernel.infrastructure.outbox.migrator import Step, upgrade_on
 from outbox_kernel.infrastructure.outbox.tables import outbox_metadata
+from outbox_kernel.infrastructure.outbox.views import LOG_VIEWS
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _TABLES = frozenset(table.name for table in outbox_metadata.sorted_tables)
 # A table called `outbox` is the application's; these are for tools that compare views and types as well.
-_VIEWS_AND_TYPES = frozenset(("outbox", "outbox_status", "outbox_event_status"))
+_VIEWS_AND_TYPES = frozenset(("outbox", "outbox_status", "outbox_event_status", *LOG_VIEWS))
 # What Alembic calls an `include_name` with; an `include_object` has more.
 _NAME_ARGUMENTS = 3
 

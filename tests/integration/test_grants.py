@@ -136,6 +136,26 @@ async def test_an_aggregate_without_events_needs_the_right_to_ask_whether_its_id
             await uow.commit()
 
 
+async def test_a_conflict_is_one_though_the_server_may_not_say_over_what(
+    engines: dict[str, AsyncEngine], owner: AsyncEngine
+) -> None:
+    """C4: it names the key to those alone who may read it."""
+    role = await _name_of(engines["app"])
+    async with owner.begin() as connection:
+        columns = "aggregate_type, aggregate_id, aggregate_version"
+        await connection.execute(text(f"REVOKE SELECT ({columns}) ON events.outbox_events FROM {role}"))
+    sessions = session_factory(engines["app"])
+    async with sessions() as session, sessions() as rival:
+        session.add(wallet := Wallet.open())
+        await session.commit()
+        theirs = await rival.get_one(Wallet, wallet.id)
+        wallet.pay(1)
+        await session.commit()
+        theirs.pay(2)
+        with pytest.raises(ConcurrencyError, match="another transaction wrote this aggregate first; load it"):
+            await rival.commit()
+
+
 async def test_events_written_by_hand_need_the_right_to_read_as_well(engines: dict[str, AsyncEngine]) -> None:
     async def by_hand(role: str) -> int:
         bus = EventBus()

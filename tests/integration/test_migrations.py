@@ -1,9 +1,10 @@
-"""Migrations are product: declared = replayed, up and down, from two machines at once (law 7)."""
+"""Migrations are product: declared = replayed, up and down, from two machines at once (O1)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import pty
 import re
@@ -29,7 +30,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerTooOld,
     TablesMissing,
 )
-from outbox_kernel.infrastructure.outbox import migrator
+from outbox_kernel.infrastructure.outbox import branches, migrator
 from outbox_kernel.infrastructure.outbox.migrator import (
     Loss,
     Step,
@@ -48,43 +49,21 @@ from outbox_kernel.infrastructure.outbox.tables import (
 )
 from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
+from tests.a_second_migration import with_a_second
 from tests.commands import COMMAND, ROOT, SECONDS_MAX, environment_with, failed_in_one_sentence, outbox
 
 OUTBOX_ONLY = Settings(contexts=())
-FIRST = Step("outbox", "outbox_0001", "The table of events and the view for its readers.")
-SECOND = Step(
+FIRST = Step(
     "outbox",
-    "outbox_0002",
-    "The relays' tables: deliveries, receipts, subscriptions, and the lease of each live relay.",
+    "outbox_0001",
+    "The outbox: its events, who reads them and where each stands, and what did not succeed at once.",
 )
-THIRD = Step("outbox", "outbox_0003", "Which publishers a relay has paused, told in the row of its lease.")
-FOURTH = Step(
-    "outbox",
-    "outbox_0004",
-    "The status of an event as a type of its own, whose words no INSERT has to plan a check of.",
-)
-FIFTH = Step(
-    "outbox",
-    "outbox_0005",
-    "The turns of deliveries by handler, so that what one waits for costs no other's claims.",
-)
-SIXTH = Step(
-    "outbox",
-    "outbox_0006",
-    "What a relay is there for, told in the row of its lease: whether it takes events, and what it is subscribed to.",
-)
-SEVENTH = Step(
-    "outbox", "outbox_0007", "What is said of two columns: of a delivery's position and of a relay's pauses."
-)
-EIGHTH = Step(
-    "outbox",
-    "outbox_0008",
-    "The id of an aggregate as it is written, where that is no UUID, and the moment before which an event waits.",
-)
-ALL = [FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH]
-ALL_BACK = ALL[::-1]
+ALL = [FIRST]
+SECOND = Step("outbox", "outbox_0002", "The second.")
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
+
+INDEXES = ("outbox_events_open", "outbox_events_xid_position_idx")
 
 # Everything that makes two schemas the same to a reader or a writer, in one list of texts.
 CATALOG = """
@@ -158,7 +137,7 @@ async def test_created_and_migrated_schemas_are_the_same_to_the_catalog(engine: 
 
     declared = await catalog(engine, "declared")
     assert declared == await catalog(engine, "migrated")
-    assert any("outbox_events_open" in line for line in declared)
+    assert all(any(f"INDEX {name}" in line for line in declared) for name in INDEXES)
     assert any("AS delivered_at" in line for line in declared)
 
 
@@ -177,7 +156,7 @@ async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
     assert await migrate(engine, OUTBOX_ONLY) == []
     assert await pending(engine, OUTBOX_ONLY) == []
 
-    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == ALL_BACK
+    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == ALL
     assert await catalog(engine) == []
 
     assert await migrate(engine, OUTBOX_ONLY) == ALL
@@ -185,56 +164,48 @@ async def test_up_and_down_and_up_again(engine: AsyncEngine) -> None:
     assert await downgrade(engine, "outbox@-1", OUTBOX_ONLY) == [ALL[-1]]
 
 
-async def test_the_status_of_old_events_gets_its_type_and_whoever_may_read_keeps_the_right(
-    engine: AsyncEngine,
+@pytest.fixture
+def later_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outbox's migrations as a later version may have them: with one more, that adds a table."""
+    monkeypatch.setattr(branches, "_outbox_folder", lambda: with_a_second(tmp_path / "later"))
+
+
+async def test_an_outbox_from_before_becomes_what_a_new_one_is_and_can_go_back(
+    engine: AsyncEngine, request: pytest.FixtureRequest
 ) -> None:
-    """Law 7: an outbox from before, with events in it, becomes what a new one is, and can go back."""
+    """Law 7, with events in it."""
     await migrate(engine, OUTBOX_ONLY)
-    declared = await catalog(engine)
-    await downgrade(engine, "outbox@outbox_0003", OUTBOX_ONLY)
     before = await catalog(engine)
-    assert any("outbox_events.status" in line and " text not null" in line for line in before)
-    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="delivered"))
-    await execute(engine, "GRANT SELECT ON outbox TO pg_monitor")
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="dead"))
+    request.getfixturevalue("later_code")
 
-    await migrate(engine, OUTBOX_ONLY)
-    assert await catalog(engine) == declared
-    assert await scalar(engine, "SELECT delivered FROM outbox") is True
-    assert await scalar(engine, "SELECT has_table_privilege('pg_monitor', 'outbox', 'SELECT')") is True
-    with pytest.raises(IntegrityError, match="outbox_events_status_check"):
-        await execute(engine, "UPDATE outbox_events SET status = 'x'")
+    assert await pending(engine, OUTBOX_ONLY) == [SECOND]
+    assert await migrate(engine, OUTBOX_ONLY) == [SECOND]
+    assert await scalar(engine, "SELECT to_regclass('outbox_more')::text") == "outbox_more"
 
-    await downgrade(engine, "outbox@outbox_0003", OUTBOX_ONLY)
+    # The events stay, so none is told as lost.
+    assert await loss(engine, "outbox@-1", OUTBOX_ONLY) == Loss([SECOND], None)
+    assert await loss(engine, "outbox@base", OUTBOX_ONLY) == Loss([SECOND, FIRST], 1)
+    assert await downgrade(engine, "outbox@outbox_0001", OUTBOX_ONLY) == [SECOND]
     assert await catalog(engine) == before
-    with pytest.raises(IntegrityError, match="outbox_events_status_check"):
-        await execute(engine, "UPDATE outbox_events SET status = 'x'")
+    assert await scalar(engine, "SELECT count(*) FROM outbox_events") == 1
 
 
-async def test_an_outbox_that_has_the_type_of_a_status_already_keeps_it(engine: AsyncEngine) -> None:
-    """Law 7: for a while the first migration made it."""
+@pytest.mark.usefixtures("later_code")
+async def test_several_go_up_and_down_in_their_order(engine: AsyncEngine) -> None:
+    assert await migrate(engine, OUTBOX_ONLY) == [FIRST, SECOND]
+    assert await downgrade(engine, "outbox@base", OUTBOX_ONLY) == [SECOND, FIRST]
+    assert await catalog(engine) == []
+
+
+async def test_a_database_that_later_code_has_migrated_is_told_from_an_older_one(
+    engine: AsyncEngine, later_code: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await migrate(engine, OUTBOX_ONLY)
-    declared = await catalog(engine)
-    await downgrade(engine, "outbox@outbox_0004", OUTBOX_ONLY)
-    await execute(engine, "UPDATE outbox_alembic_version SET version_num = 'outbox_0003'")
-    assert (await migrate(engine, OUTBOX_ONLY))[0] == FOURTH
-    assert await catalog(engine) == declared
-
-
-OLDER_LEASE = """
-INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities)
-VALUES (gen_random_uuid(), 1, now() + interval '1 minute', 1, 'here', '1', '{"shop.Pack": {"shop.ordered": 1}}')
-"""
-
-
-async def test_a_relay_of_older_code_lives_on_the_new_tables_and_takes_events(engine: AsyncEngine) -> None:
-    """Law 7: before the tables are changed and after, it writes what it always wrote."""
-    await migrate(engine, OUTBOX_ONLY)
-    await downgrade(engine, "outbox@outbox_0005", OUTBOX_ONLY)
-    await execute(engine, OLDER_LEASE)
-    await migrate(engine, OUTBOX_ONLY)
-    await execute(engine, OLDER_LEASE)
-    known = "SELECT count(*) FROM outbox_relays WHERE takes_events AND patterns IS NULL"
-    assert await scalar(engine, known) == 2
+    monkeypatch.undo()
+    for attempt in (migrate, pending):
+        with pytest.raises(MigrationUnknown, match=r"outbox_0002.*install the version of the code"):
+            await attempt(engine, OUTBOX_ONLY)
 
 
 async def test_asking_what_is_pending_changes_nothing(engine: AsyncEngine) -> None:
@@ -334,14 +305,6 @@ async def test_another_migration_that_does_not_end_stops_it_in_time(
             await migrate(engine, OUTBOX_ONLY)
 
 
-async def test_a_newer_database_is_told_apart_from_an_older_one(engine: AsyncEngine) -> None:
-    await migrate(engine, OUTBOX_ONLY)
-    await execute(engine, "UPDATE outbox_alembic_version SET version_num = 'outbox_9999'")
-    for attempt in (migrate, pending):
-        with pytest.raises(MigrationUnknown, match=r"outbox_9999.*install the version of the code"):
-            await attempt(engine, OUTBOX_ONLY)
-
-
 @pytest.mark.parametrize("target", ["base", "outbox", "nobody@base", "outbox@nowhere", "outbox@-9"])
 async def test_a_way_down_that_is_none_is_a_sentence(engine: AsyncEngine, target: str) -> None:
     await migrate(engine, OUTBOX_ONLY)
@@ -366,8 +329,9 @@ async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("dropped", "names"),
     [
-        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox", "outbox_events_open")),
+        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox", "outbox_status_of_log", *INDEXES)),
         ("VIEW outbox", ("outbox",)),
+        ("VIEW outbox_status_of_log", ("outbox_status_of_log",)),
         ("INDEX outbox_events_open", ("outbox_events_open",)),
     ],
 )
@@ -391,7 +355,7 @@ async def test_what_is_missing_is_made_by_its_statement_of_the_script(engine: As
     await migrate(engine, OUTBOX_ONLY)
     await execute(engine, "DROP TABLE outbox_events CASCADE")
     for statement in migration_sql(OUTBOX_ONLY).split(";"):
-        if re.search(r"CREATE (TABLE|INDEX|VIEW) outbox(_events\w*)?\b", statement):
+        if re.search(r"CREATE (TABLE|INDEX|VIEW) outbox(_events\w*|_status\w*)?\b", statement):
             await execute(engine, statement)
     assert await migrate(engine, OUTBOX_ONLY) == []
 
@@ -405,7 +369,7 @@ async def test_a_way_down_says_what_it_takes_along_and_changes_nothing(
     insert = INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="dead")
     await execute(engine, insert.replace("outbox_events", "events.outbox_events"))
     before = await catalog(engine, "events")
-    assert await loss(engine, "outbox@base", settings) == Loss(ALL_BACK, 1)
+    assert await loss(engine, "outbox@base", settings) == Loss(ALL, 1)
     assert await loss(engine, "shop@-1", settings) == Loss([Step("shop", "shop_0001", "The first.")], None)
     assert await catalog(engine, "events") == before
 
@@ -421,10 +385,7 @@ async def some_events(url: str) -> None:
 
 
 DOWN = ("migrate", "--down", "outbox@base")
-LOSS = (
-    f"to undo {', '.join(step.revision for step in ALL_BACK)} drops its tables with their data, "
-    "among it 2 events that are not delivered"
-)
+LOSS = "to undo outbox_0001 drops its tables with their data, among it 2 events that are not delivered"
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -458,7 +419,7 @@ def test_at_a_terminal_a_way_down_is_asked_about(empty_postgres_url: str, answer
         os.close(end)
     assert asked.returncode == code
     assert f"{LOSS}, and nothing brings that back. Go on?" in err
-    assert (f"{len(ALL)} migrations undone" in out) is (code == 0)
+    assert ("1 migration undone" in out) is (code == 0)
     assert ("error: nothing was undone, since you did not say yes" in err) is (code == 1)
 
 
@@ -601,6 +562,32 @@ async def test_a_migration_that_fails_leaves_nothing_of_itself(
     assert await pending(engine, settings_of(application, "shop")) == [
         Step("shop", "shop_0001", "The first.")
     ]
+
+
+async def test_a_commit_that_fails_is_no_line_of_a_file_and_comes_out_as_the_database_said_it(
+    engine: AsyncEngine, application: Path
+) -> None:
+    rule = "UNIQUE DEFERRABLE INITIALLY DEFERRED"
+    write_revision(
+        application,
+        "shop",
+        f"op.execute('CREATE TABLE shops (id int {rule})'); op.execute('INSERT INTO shops VALUES (1), (1)')",
+    )
+    with pytest.raises(IntegrityError, match="shops_id_key"):
+        await migrate(engine, settings_of(application, "shop"))
+    assert await scalar(engine, "SELECT to_regclass('public.shops')") is None
+
+
+async def test_where_everything_is_logged_alembic_does_not_say_that_it_is_there(
+    engine: AsyncEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O1: which migration runs is worth a line, and how Alembic is set up is not."""
+    # By its own name, too: whoever sets up logs in this process may have made it quieter.
+    with caplog.at_level(logging.INFO), caplog.at_level(logging.INFO, "alembic"):
+        assert await migrate(engine, OUTBOX_ONLY) == ALL
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("alembic")]
+    assert [line for line in said if "Context impl" in line or "transactional DDL" in line] == []
+    assert len(said) == len(ALL)
 
 
 def test_a_context_named_like_another_branch_is_refused(application: Path) -> None:

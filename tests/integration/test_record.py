@@ -45,6 +45,8 @@ async def test_a_record_that_is_added_is_a_row_with_the_servers_defaults(session
     await session.commit()
     await session.refresh(added)
     assert (added.position, added.status, added.retry_count, added.headers) == (1, "pending", 0, {})
+    assert added.xid > 0
+    assert added.source is None
     assert added.occurred_at == NOW
     assert added.payload == {"email": "ada@example.org"}
     assert (added.delivered, added.delivered_at) == (False, None)

@@ -10,10 +10,13 @@ from functools import cache
 
 from outbox_kernel.infrastructure.outbox.statements import qualified
 
-_TABLES = ("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays")
+_TABLES = (
+    *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
+    *("outbox_cursors_past", "outbox_cursors", "outbox_progress", "outbox_servers", "outbox_cursor_places"),
+)
 
 
 @cache
 def in_schema(statement: str, schema: str | None) -> str:
-    """Write the tables' names into a statement."""
+    """Write the names of tables and views into a statement."""
     return statement.format(**{table: qualified(table, schema) for table in _TABLES})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import like
+from outbox_kernel.infrastructure.outbox.sql.fragments import MOMENTS, like
 
 # Take pending events, each with all earlier open ones of its aggregate being taken too or in our hands already.
 # 1 relay, 2 epoch, 3 scan from, 4 lowest position that may be open, 5 events at most, 6 now, 7 bytes at most,
@@ -165,13 +165,15 @@ WITH RECURSIVE lease AS (
           AND before.order_key = head.order_key AND before.handler = ability.former
           AND before.position < head.position LIMIT 1) IS NULL)
 ), taken AS MATERIALIZED (
-  SELECT order_key, handler, position FROM {outbox_deliveries}
-  WHERE (event_id, handler) IN (
+  SELECT locked.* FROM (
     SELECT event_id, handler FROM ours
-    WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND suspect = $11 LIMIT $9)
-    -- Once more, of the row as it is when it is locked: another relay may have failed with it meanwhile.
-    AND status = 'waiting' AND available_at <= coalesce($12::timestamptz, clock_timestamp())
-  FOR UPDATE SKIP LOCKED
+    WHERE available_at <= coalesce($12::timestamptz, clock_timestamp()) AND suspect = $11 LIMIT $9) AS chosen
+  CROSS JOIN LATERAL (
+    SELECT order_key, handler, position FROM {outbox_deliveries}
+    WHERE event_id = chosen.event_id AND handler = chosen.handler
+      -- Once more, of the row as it is when it is locked: another relay may have failed with it meanwhile.
+      AND status = 'waiting' AND available_at <= coalesce($12::timestamptz, clock_timestamp())
+    LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked
 ), follower AS MATERIALIZED (
   SELECT next.event_id, next.handler, next.position, bool_and(next.may_run) OVER (
            PARTITION BY next.order_key, next.handler ORDER BY next.position) AS may_run
@@ -211,8 +213,8 @@ WITH RECURSIVE lease AS (
             delivery.takeovers
 )
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
-       aggregate_version, payload::text, headers::text, occurred_at, event.created_at, claimed.takeovers,
-       aggregate_key, not_before, claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts,
+       aggregate_version, payload::text, headers::text, <moments>, claimed.takeovers,
+       aggregate_key, claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts,
        NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
@@ -230,4 +232,8 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
     SELECT extract(epoch FROM min(available_at) - coalesce($12::timestamptz, clock_timestamp()))
     FROM ours WHERE available_at > coalesce($12::timestamptz, clock_timestamp())))::text
 """
-CLAIM_DELIVERIES = _CLAIM_DELIVERIES.replace("<like>", like("ability.event_type"))
+_CLAIM_DELIVERIES = _CLAIM_DELIVERIES.replace("<like>", like("ability.event_type"))
+CLAIM_DELIVERIES = _CLAIM_DELIVERIES.replace("<moments>", "occurred_at, event.created_at, not_before")
+
+# The same, where what cannot be read is told by a column that is null.
+TAKE_DELIVERIES = _CLAIM_DELIVERIES.replace("<moments>", MOMENTS)

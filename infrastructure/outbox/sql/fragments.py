@@ -1,9 +1,71 @@
-"""What a rule of SQL says, written once: which event types a pattern means."""
+"""What a rule of SQL says, written once: who is due for an event, in which shard it is, and who has passed it.
+
+Each takes the names by which the statement calls its rows: an event is one of `outbox_events`, a place has `position`,
+`snapshot` and `floor`.
+"""
 
 from __future__ import annotations
+
+SHARDS = 32
+
+# Which shard an event is of. No hash of the server's: a new version may change it, and with it what was passed already.
+SHARD = f"get_byte(uuid_send(coalesce(aggregate_id, event_id)), 15) % {SHARDS}"
+
+# By the server's clock, unless a test gives a time.
+NOW = "coalesce(:now::timestamptz, clock_timestamp())"
+
+# Whether the relay that asks still holds its lease; the row is locked, so that nobody ends it while it writes.
+LEASE = (
+    "lease AS MATERIALIZED (SELECT FROM {outbox_relays} "
+    f"WHERE id = :relay AND epoch = :epoch AND expires_at > {NOW} FOR SHARE)"
+)
+
+# The moments that Python has. One before or after would fail all that is read with it.
+_FIRST, _LAST = "'0001-01-01 00:00:00+00'", "'9999-12-31 23:59:59.999999+00'"
+_WITHIN = f"event.{{0}} BETWEEN {_FIRST} AND {_LAST}"
+
+# What cannot be read is without `occurred_at` for a relay. It keeps a `not_before`, by which it is outside its
+# aggregate's order (K13).
+MOMENTS = f"""
+  CASE WHEN {_WITHIN.format("occurred_at")} AND {_WITHIN.format("created_at")}
+        AND (event.not_before IS NULL OR {_WITHIN.format("not_before")})
+        AND jsonb_typeof(payload) = 'object' AND jsonb_typeof(headers) = 'object' THEN occurred_at END AS occurred_at,
+  CASE WHEN {_WITHIN.format("created_at")} THEN event.created_at END AS created_at,
+  CASE WHEN not_before IS NOT NULL THEN greatest({_FIRST}, least({_LAST}, not_before)) END AS not_before
+"""
+
+# What a relay reads of an event.
+EVENT = (
+    "position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, "
+    f"payload::text AS payload, headers::text AS headers, {MOMENTS}, aggregate_key, source, xid"
+)
+NO_EVENT = ", ".join(["NULL"] * 15)
 
 
 def like(pattern: str) -> str:
     """Return the expression that makes of a pattern of event types what LIKE takes; as `kernel.matching` has it."""
     # Neither a backslash nor a per cent sign can stand in one.
     return rf"replace(replace(replace({pattern}, '_', '\_'), '*', '%'), '?', '_')"
+
+
+def shard(event: str) -> str:
+    """Return in which shard the event of that name is."""
+    return SHARD.replace("aggregate_id", f"{event}.aggregate_id").replace("event_id", f"{event}.event_id")
+
+
+def is_due(subscription: str, event: str) -> str:
+    """Return whether a subscription is for an event, wherever in the log it began."""
+    return (
+        f"({subscription}.retired_at IS NULL AND {subscription}.source IS NOT DISTINCT FROM {event}.source "
+        f"AND EXISTS (SELECT FROM unnest({subscription}.patterns) AS pattern "
+        f"WHERE {event}.event_type LIKE {like('pattern')}))"
+    )
+
+
+def is_passed(event: str, place: str, floor: str | None = None) -> str:
+    """Return whether an event is behind a place; null, which is no, where there is none."""
+    below = floor or f"{place}.floor"
+    return (
+        f"({event}.position <= {place}.position "
+        f"AND ({event}.position <= {below} OR pg_visible_in_snapshot({event}.xid, {place}.snapshot)))"
+    )

@@ -1,0 +1,179 @@
+"""Who reads the log for whom: cursors are made, taken, given over, and change the reader that they go with (R1, R3)."""
+
+from __future__ import annotations
+
+from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, NOW, SHARDS
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
+
+_NEWEST = (
+    "SELECT * FROM {outbox_progress} AS newest WHERE newest.reader = <reader> ORDER BY number DESC LIMIT 1"
+)
+
+# The server whose transaction ids count now, and which one this is.
+SERVER = Statement("""
+SELECT here.system_identifier::text AS here, known.number, known.identifier, known.floor
+FROM pg_control_system() AS here
+LEFT JOIN (SELECT * FROM {outbox_servers} ORDER BY number DESC LIMIT 1) AS known ON true
+""")
+
+# The highest position, and who may yet fill a gap below it. In this order: who has ended in between has filled his.
+HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_events}")
+WRITERS = Statement("""
+SELECT coalesce(array_agg(virtualtransaction), ARRAY[]::text[]) AS found FROM pg_locks
+WHERE relation = '{outbox_events}'::regclass AND mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
+LOCK_SERVERS = Statement("LOCK TABLE {outbox_servers} IN SHARE ROW EXCLUSIVE MODE")
+ADD_SERVER = Statement("""
+INSERT INTO {outbox_servers} (identifier, floor)
+SELECT here.system_identifier::text, :floor FROM pg_control_system() AS here
+WHERE here.system_identifier::text IS DISTINCT FROM (
+  SELECT identifier FROM {outbox_servers} ORDER BY number DESC LIMIT 1)
+""")
+
+# Give the cursors that are missing to subscriptions: what commits from this statement on is theirs, or all of the log.
+ADD_CURSORS = Statement(
+    f"""
+WITH fresh AS MATERIALIZED (
+  SELECT name, from_beginning, gen_random_uuid() AS reader
+  FROM unnest(:names::text[], :from_beginning::bool[]) AS carried (name, from_beginning)
+  WHERE NOT EXISTS (SELECT FROM {{outbox_cursors}} WHERE subscription = name)
+), placed AS (
+  INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
+  SELECT reader, 0, CASE WHEN from_beginning THEN 0
+                    ELSE (SELECT coalesce(max(position), 0) FROM {{outbox_events}}) END,
+         :server, pg_current_snapshot(), {NOW}
+  FROM fresh
+)
+INSERT INTO {{outbox_cursors}} (subscription, shard, reader)
+SELECT name, shard, reader FROM fresh, generate_series(0, {SHARDS - 1}) AS shard
+ON CONFLICT DO NOTHING
+"""  # noqa: S608 - the fragments are ours
+)
+
+# What a subscription has not passed when it is retired it never gets: it has no cursors, and new ones if it comes back.
+DROP_CURSORS = Statement("""
+DELETE FROM {outbox_cursors} AS cursor USING {outbox_subscriptions} AS subscription
+WHERE cursor.subscription = subscription.name AND retired_at IS NOT NULL
+""")
+
+# Let the cursors of a former name be those of the new one that has none yet, whoever owns them.
+RENAME_CURSORS = Statement("""
+WITH renamed AS MATERIALIZED (
+  SELECT name, former FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
+  WHERE NOT EXISTS (SELECT FROM {outbox_cursors} WHERE subscription = name)
+), past AS (
+  UPDATE {outbox_cursors_past} AS past SET subscription = name FROM renamed WHERE past.subscription = former
+)
+UPDATE {outbox_cursors} AS cursor SET subscription = name FROM renamed WHERE cursor.subscription = former
+""")
+
+# Everything by which ownership is decided: the live relays with what they carry, and the cursors of that.
+LIVE_RELAYS = Statement(
+    "SELECT id, array(SELECT jsonb_object_keys(abilities)) AS carried FROM {outbox_relays} "  # noqa: S608 - ours
+    f"WHERE takes_events AND expires_at > {NOW}"
+)
+CURSORS = Statement("""
+SELECT subscription, shard, lease_relay, rewind_to IS NOT NULL AS is_to_go_back
+FROM {outbox_cursors} JOIN {outbox_subscriptions} ON name = subscription
+WHERE name = ANY (:names::text[]) AND retired_at IS NULL
+""")
+
+# Take cursors that nobody owns. Those that stood at one place get one new reader there.
+TAKE = Statement(
+    f"""
+WITH {LEASE}, free AS MATERIALIZED (
+  SELECT subscription, shard, reader, first_number, rewind_to, takeovers FROM {{outbox_cursors}}
+  WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND lease_relay IS NULL
+    AND EXISTS (SELECT FROM lease)
+  FOR UPDATE SKIP LOCKED
+), place AS MATERIALIZED (
+  SELECT former.reader AS former, former.rewind_to, gen_random_uuid() AS reader, newest.number AS last_number,
+         least(newest.position, former.rewind_to) AS position, newest.server, newest.snapshot
+  FROM (SELECT DISTINCT reader, rewind_to FROM free) AS former
+  CROSS JOIN LATERAL ({_NEWEST.replace("<reader>", "former.reader")}) AS newest
+), started AS (
+  INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
+  SELECT reader, 0, position, server, snapshot, {NOW} FROM place
+), past AS (
+  INSERT INTO {{outbox_cursors_past}} (subscription, shard, reader, first_number, last_number, until)
+  SELECT subscription, shard, free.reader, first_number, last_number, {NOW}
+  FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
+)
+UPDATE {{outbox_cursors}} AS cursor
+SET reader = place.reader, first_number = 0, lease_relay = :relay, lease_epoch = :epoch, rewind_to = NULL
+FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
+WHERE cursor.subscription = free.subscription AND cursor.shard = free.shard
+RETURNING cursor.subscription, cursor.shard, cursor.takeovers, place.reader, place.position, place.server,
+          place.snapshot::text AS snapshot,
+          (SELECT floor FROM {{outbox_servers}} WHERE number = place.server) AS floor
+"""  # noqa: S608 - the fragments are ours
+)
+
+# Let cursors of a reader of ours go with another of ours from its progress `number` on; or, if they are given over, let
+# them stand at a place of their own until another relay takes them. It returns nothing where the lease does not hold.
+# By whichever name: they may have another now, or be gone.
+_REATTACH = """
+), past AS (
+  INSERT INTO {outbox_cursors_past} (subscription, shard, reader, first_number, last_number, until)
+  SELECT subscription, shard, reader, first_number, (
+           SELECT number FROM {outbox_progress} AS newest
+           WHERE newest.reader = ours.reader ORDER BY number DESC LIMIT 1), <now>
+  FROM ours
+), moved AS (
+  UPDATE {outbox_cursors} AS cursor
+  SET reader = :to, first_number = :number, takeovers = 0, lease_relay = <owner>, lease_epoch = <epoch>
+  FROM ours WHERE cursor.reader = ours.reader AND cursor.shard = ours.shard
+)
+SELECT true AS held FROM lease
+"""
+_OURS = """
+ours AS MATERIALIZED (
+  SELECT subscription, shard, reader, first_number FROM {outbox_cursors}
+  WHERE reader = :reader AND shard = ANY (:shards::int[])
+    AND lease_relay = :relay AND lease_epoch = :epoch AND EXISTS (SELECT FROM lease)
+  FOR UPDATE
+"""
+_PLACED = """
+), placed AS (
+  INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, recorded_at)
+  SELECT :to, :number, :position, :server, :snapshot::text::pg_snapshot, <now> FROM lease
+"""
+
+
+def _reattached(*, placed: bool, kept: bool) -> Statement:
+    text = f"WITH {LEASE}, {_OURS} {_PLACED if placed else ''} {_REATTACH}"
+    for word, said in (
+        ("<now>", NOW),
+        ("<owner>", ":relay" if kept else "NULL"),
+        ("<epoch>", ":epoch" if kept else "NULL"),
+    ):
+        text = text.replace(word, said)
+    return Statement(text)
+
+
+JOIN = _reattached(placed=False, kept=True)
+PART = _reattached(placed=True, kept=True)
+GIVE = _reattached(placed=True, kept=False)
+
+# Own no cursor any more: of epochs that are over, or at the end. Their places are their readers' newest.
+_HAS_MOVED = f"(SELECT number FROM ({_NEWEST.replace('<reader>', 'cursor.reader')}) AS newest) > first_number"  # noqa: S608
+GIVE_BACK_CURSORS = Statement(
+    f"""
+UPDATE {{outbox_cursors}} AS cursor
+SET lease_relay = NULL, lease_epoch = NULL, takeovers = CASE WHEN {_HAS_MOVED} THEN 0 ELSE takeovers END
+WHERE lease_relay = :relay AND lease_epoch <= :epoch
+"""  # noqa: S608 - the fragments are ours
+)
+
+# Free the cursors of relays that have vanished. A relay that has moved a cursor was not killed by what stood behind it.
+TAKE_OVER_CURSORS = Statement(
+    f"""
+UPDATE {{outbox_cursors}} AS cursor
+SET lease_relay = NULL, lease_epoch = NULL,
+    takeovers = CASE WHEN {_HAS_MOVED} THEN 1 ELSE takeovers + 1 END
+WHERE lease_relay IS NOT NULL AND NOT EXISTS (
+  SELECT FROM {{outbox_relays}} AS relay WHERE relay.id = cursor.lease_relay AND relay.epoch = cursor.lease_epoch)
+RETURNING subscription, shard
+"""  # noqa: S608 - the fragments are ours
+)

@@ -1,0 +1,137 @@
+"""The views of the log: where each subscription stands, and what became of an event.
+
+They are made by `create_all`, and by the migrations, which have their own frozen text. What concerns an event is found
+by index, so that a page of events costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import event as events
+from sqlalchemy import text
+
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.fragments import is_due, is_passed, shard
+from outbox_kernel.infrastructure.outbox.statements import qualified
+
+if TYPE_CHECKING:
+    from sqlalchemy import MetaData, Table
+    from sqlalchemy.engine import Connection
+
+PLACES_VIEW = "outbox_cursor_places"
+STATUS_VIEW = "outbox_status_of_log"
+LOG_VIEWS = (PLACES_VIEW, STATUS_VIEW)
+
+COMMENTS = {
+    PLACES_VIEW: "Where each subscription stands in the log, shard by shard.",
+    STATUS_VIEW: "What became of each event, over the subscriptions that are due for it.",
+}
+
+# LATERAL with a LIMIT, which no planner turns into a join of all progress there is.
+CURSOR_PLACES = """
+SELECT cursor.subscription, cursor.shard, cursor.lease_relay AS owner, cursor.reader,
+       place.position, place.snapshot, place.server, place.recorded_at, server.floor
+FROM {outbox_cursors} AS cursor
+LEFT JOIN LATERAL (
+  SELECT progress.position, progress.snapshot, progress.server, progress.recorded_at
+  FROM {outbox_progress} AS progress
+  WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS place ON true
+LEFT JOIN {outbox_servers} AS server ON server.number = place.server
+"""
+
+_OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard('event')}"
+_FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.number = progress.server)"
+
+# A cursor has gone with one reader after the other, a stretch of progress with each; one that ended before the event
+# was written has not passed it. A stretch that has passed it is walked from the event's position, a step or two.
+# They are in order, so that the first that has passed it is the last that is looked at.
+# What stood behind the place at which the subscription began was never due for it, and gives no moment.
+_PASSED_AT = f"""
+SELECT max(pass.recorded_at)
+FROM {{outbox_subscriptions}} AS subscription
+CROSS JOIN LATERAL (
+  SELECT step.recorded_at, step.number = first.number AND NOT EXISTS (
+    SELECT FROM {{outbox_cursors_past}} AS cursor
+    WHERE {_OF_CURSOR} AND cursor.until < stretch.until) AS at_its_beginning
+  FROM (
+    SELECT reader, first_number, 9223372036854775807 AS last_number, 'infinity'::timestamptz AS until
+    FROM {{outbox_cursors}} AS cursor WHERE {_OF_CURSOR}
+    UNION ALL
+    SELECT reader, first_number, last_number, until FROM {{outbox_cursors_past}} AS cursor
+    WHERE {_OF_CURSOR} AND cursor.until >= event.created_at
+    ORDER BY until) AS stretch
+  CROSS JOIN LATERAL (
+    SELECT progress.number, progress.position FROM {{outbox_progress}} AS progress
+    WHERE progress.reader = stretch.reader AND progress.number >= stretch.first_number
+    ORDER BY progress.number LIMIT 1) AS first
+  CROSS JOIN LATERAL (
+    SELECT progress.number, progress.position, progress.snapshot, {_FLOOR} AS floor
+    FROM {{outbox_progress}} AS progress
+    WHERE progress.reader = stretch.reader AND progress.number <= stretch.last_number
+    ORDER BY progress.number DESC LIMIT 1) AS last
+  CROSS JOIN LATERAL (
+    SELECT progress.number, progress.recorded_at FROM {{outbox_progress}} AS progress
+    WHERE progress.reader = stretch.reader AND progress.number BETWEEN first.number AND last.number
+      AND progress.position BETWEEN greatest(event.position, first.position) AND last.position
+      AND {is_passed("event", "progress", _FLOOR)}
+    ORDER BY progress.position, progress.number LIMIT 1) AS step
+  WHERE {is_passed("event", "last")}
+  ORDER BY stretch.until LIMIT 1) AS pass
+WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
+"""  # noqa: S608 - the words are ours
+
+# By OFFSET 0 the outcome is worked out once, and not wherever it is named.
+STATUS_OF_LOG = f"""
+SELECT event.event_id, outcome.status, coalesce(delivery.attempts, 0) AS retry_count,
+       CASE WHEN outcome.status IN ('delivered', 'dead')
+            THEN coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at) END AS processed_at,
+       delivery.error_message
+FROM {{outbox_events}} AS event
+CROSS JOIN LATERAL (
+  SELECT max(attempts) AS attempts, max(updated_at) AS updated_at,
+         bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
+         (array_agg(error_message ORDER BY updated_at DESC)
+            FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
+  FROM {{outbox_deliveries}} AS delivery WHERE delivery.event_id = event.event_id) AS delivery
+CROSS JOIN LATERAL (
+  SELECT CASE
+    WHEN EXISTS (
+      SELECT FROM {{outbox_subscriptions}} AS subscription
+      WHERE {is_due("subscription", "event")} AND (
+        SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor
+        WHERE {_OF_CURSOR}) IS NOT TRUE) THEN 'pending'
+    WHEN delivery.is_open THEN 'open'
+    WHEN delivery.is_dead THEN 'dead'
+    ELSE 'delivered' END AS status OFFSET 0) AS outcome
+"""  # noqa: S608 - the words are ours
+
+
+def log_views(schema: str | None = None) -> list[str]:
+    """Return the statements that make the views."""
+    made = zip(LOG_VIEWS, (CURSOR_PLACES, STATUS_OF_LOG), strict=True)
+    return [
+        statement
+        for name, query in made
+        for statement in (
+            f"CREATE VIEW {qualified(name, schema)} AS {in_schema(query, schema)}",
+            f"COMMENT ON VIEW {qualified(name, schema)} IS '{COMMENTS[name]}'",
+        )
+    ]
+
+
+def with_log_views(metadata: MetaData, schema: str | None = None) -> None:
+    """Complete `create_all` and `drop_all` of the tables with their views."""
+
+    def create(_: MetaData, connection: Connection, tables: list[Table], **__: object) -> None:
+        # Those that were not there: where nothing was made, the views are there too.
+        if any(table.name == "outbox_cursors" for table in tables):
+            for statement in log_views(schema):
+                connection.execute(text(statement))
+
+    def drop(_: MetaData, connection: Connection, **__: object) -> None:
+        for name in reversed(LOG_VIEWS):
+            connection.execute(text(f"DROP VIEW IF EXISTS {qualified(name, schema)}"))
+
+    events.listen(metadata, "after_create", create)
+    events.listen(metadata, "before_drop", drop)
