@@ -90,7 +90,8 @@ def _version_in(body: Payload, newest: EventType) -> int:
     return said
 
 
-def _decoded(text: str) -> object:
+def decoded(text: str) -> object:
+    """Return what JSON text says, or raise ValueError; NaN and the like are none."""
     # What the database hands out has no blanks around it, which `decode` would look for in two more steps.
     if text[:1] == "{":
         body, end = _decoder.raw_decode(text)
@@ -104,7 +105,7 @@ def parsed(event_type: str, payload: str | Payload) -> Payload:
     if isinstance(payload, dict):
         return payload
     try:
-        body = _decoded(payload)
+        body = decoded(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedPayload(f"the stored payload of event {event_type!r} is not JSON: {error}") from error
     if not isinstance(body, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from enum import Enum
 from functools import cache
@@ -79,12 +80,8 @@ def event_out(event_type: EventType) -> Callable[[Any], dict[str, Any]]:
 
 def event_in(event_type: EventType) -> Callable[[dict[str, Any], Any], Any]:
     """Build the function that restores an event of this type from its JSON object."""
-    return make_dict_structure_fn(
-        event_type.cls,
-        converter_for(event_type.layout),
-        _cattrs_detailed_validation=False,
-        **_overrides(event_names(event_type.cls, event_type.layout)),
-    )
+    names = event_names(event_type.cls, event_type.layout)
+    return _fields_in(event_type.cls, converter_for(event_type.layout), names)
 
 
 def _once_per_class(build: Callable[[type[Any]], Hook]) -> Callable[[type[Any]], Hook]:
@@ -177,9 +174,41 @@ def _record_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[A
         return _value_object_in(cls, converter, layout)
     if is_model(cls):
         return _model_in(cls, converter, layout)
-    return make_dict_structure_fn(
-        cls, converter, _cattrs_detailed_validation=False, **_overrides(names_of(cls, layout))
-    )
+    return _fields_in(cls, converter, names_of(cls, layout))
+
+
+def _fields_in(cls: type[Any], converter: Converter, names: dict[str, str]) -> Callable[[Any, Any], Any]:
+    if _mixes_places(cls):
+        return _by_keyword_in(cls, converter, names)
+    return make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=False, **_overrides(names))
+
+
+def _mixes_places(cls: type[Any]) -> bool:
+    """Tell whether an argument that has a place comes after one that has none: cattrs would write no Python for it."""
+    required = [field.keyword for field in argument_fields(cls) if field.is_required]
+    found = inspect.signature(cls.__init__).parameters
+    named = [
+        keyword in found and found[keyword].kind is inspect.Parameter.KEYWORD_ONLY for keyword in required
+    ]
+    return named != sorted(named)
+
+
+def _by_keyword_in(cls: type[Any], converter: Converter, names: dict[str, str]) -> Callable[[Any, Any], Any]:
+    read = [
+        (field, names[field.name], converter.get_structure_hook(field.type, cache_result=False))
+        for field in argument_fields(cls)
+    ]
+
+    def structure(body: Any, _: Any) -> Any:
+        return cls(
+            **{
+                field.keyword: hook(body[key], field.type)
+                for field, key, hook in read
+                if field.is_required or key in body
+            }
+        )
+
+    return structure
 
 
 def _value_object_in(cls: type[Any], converter: Converter, layout: str) -> Callable[[Any, Any], Any]:

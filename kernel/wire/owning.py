@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _MUTABLE = (list, set, dict)
 # In a field's metadata: it sees to its value itself, or has inherited a copier.
 TAKEN = "kernel.taken"
+# The same: nothing but our copier sees to its value.
+_COPIED = "kernel.copied"
 
 
 def with_own_copies(cls: type[Any], fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
@@ -69,7 +71,13 @@ def _with_own_copy(field: attrs.Attribute[Any], declared: Any) -> attrs.Attribut
     copied.__annotations__ = {"value": declared, "return": declared}
     last: Any = attrs.Converter(copied, takes_self=True, takes_field=True)
     converter = last if field.converter is None else attrs.converters.pipe(field.converter, last)
-    return field.evolve(converter=converter, metadata={**field.metadata, TAKEN: True})
+    metadata = {**field.metadata, TAKEN: True, _COPIED: field.converter is None}
+    return field.evolve(converter=converter, metadata=metadata)
+
+
+def is_only_copied(field: attrs.Attribute[Any]) -> bool:
+    """Tell whether the constructor of an event does nothing to a value of this field but copy it, if that."""
+    return field.converter is None or bool(field.metadata.get(_COPIED))
 
 
 def copier_of(declared: Any) -> Copier | None:
