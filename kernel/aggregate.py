@@ -18,6 +18,7 @@ from outbox_kernel.kernel.errors import (
 )
 from outbox_kernel.kernel.events import DomainEvent, key_event, refuse_recorded, stamp_event
 from outbox_kernel.kernel.identity import KeyRule, check_identity, stream_key
+from outbox_kernel.kernel.mapped import is_deleted, manager_of
 from outbox_kernel.kernel.watching import watch
 from outbox_kernel.kernel.wire.head import moment_to_wait_for
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
@@ -85,8 +86,9 @@ class AggregateRoot(_Identified):
         log = self._recorded_log()
         while log and _number(log[-1]) > version:
             log.pop()  # recorded in a transaction that was rolled back since
-        log.append(event)
+        # First, since a mapper that watches it may refuse; what is refused is no event.
         self.version = version + 1
+        log.append(event)
         if (watching := watch.get()) is not None:
             watching.note(self)
 
@@ -207,7 +209,7 @@ class AggregateRoot(_Identified):
 
     def _loaded_version(self) -> int:
         version = self.__dict__.get("version")
-        if version is None:
+        if version is None or is_deleted(self):
             raise stale(self)
         return int(version)
 
@@ -260,7 +262,7 @@ def new_instance(cls: type[T]) -> T:
     """Make an empty instance, past the constructor."""
     # A mapped class keeps a state beside each instance, which its mapper's manager makes; without it the
     # instance could not be written to. It is a class's own: a subclass that is not mapped has none.
-    manager: Any = vars(cls).get("_sa_class_manager")
+    manager = manager_of(cls)
     return cls.__new__(cls) if manager is None else cast("T", manager.new_instance())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from outbox_kernel.kernel.errors import InvalidContext, NothingDelivered
 from outbox_kernel.kernel.events import RESERVED_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Header = str | int | bool | None
 
@@ -80,6 +81,33 @@ def current_headers() -> Mapping[str, Header]:
     return _headers.get()
 
 
+class _Caused(Mapping[str, "Header"]):
+    """Headers of what a handler records; made when it records something, which most runs never do."""
+
+    __slots__ = ("_delivery", "_made", "_outer")
+
+    def __init__(self, outer: Mapping[str, Header], delivery: Delivery) -> None:
+        self._outer, self._delivery = outer, delivery
+        self._made: dict[str, Header] | None = None
+
+    def _headers(self) -> dict[str, Header]:
+        if self._made is None:
+            cause, given = str(self._delivery.event_id), self._delivery.headers
+            inherited = {key: given[key] for key in _INHERITED if key in given}
+            known = {"correlation_id": given.get("correlation_id") or cause, "causation_id": cause}
+            self._made = {**self._outer, **known, **inherited}
+        return self._made
+
+    def __getitem__(self, key: str) -> Header:
+        return self._headers()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers())
+
+    def __len__(self) -> int:
+        return len(self._headers())
+
+
 class handling:  # noqa: N801 - read as a verb, like the functions beside it
     """Run a handler: what it records is caused by the delivered event and correlated with its origin."""
 
@@ -91,15 +119,8 @@ class handling:  # noqa: N801 - read as a verb, like the functions beside it
 
     def __enter__(self) -> None:
         """Begin."""
-        cause, given = str(self._delivery.event_id), self._delivery.headers
-        headers = {
-            **_headers.get(),
-            "correlation_id": given.get("correlation_id") or cause,
-            "causation_id": cause,
-        }
-        if given:
-            headers.update({key: given[key] for key in _INHERITED if key in given})
-        self._tokens = _headers.set(MappingProxyType(headers)), _delivery.set(self._delivery)
+        caused = _Caused(_headers.get(), self._delivery)
+        self._tokens = _headers.set(caused), _delivery.set(self._delivery)
 
     def __exit__(self, *_: object) -> None:
         """End."""

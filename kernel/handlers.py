@@ -57,6 +57,8 @@ class HandlerRegistration:
     """Whose other events it gets as they are stored."""
     atomic: bool = False
     """Whether all that a run commits is one transaction."""
+    start: Literal["now", "beginning"] = "now"
+    """From where on it gets events of the log, once a relay carries it for the first time."""
 
     def is_for(self, event_class: type[DomainEvent]) -> bool:
         """Whether it handles events of this class."""
@@ -82,29 +84,13 @@ def handles(
     """
     classes = tuple(found for found in events if not isinstance(found, str))
     patterns = tuple(found for found in events if isinstance(found, str))
-    for found in classes:
-        if not is_subclass(found, DomainEvent):
-            raise DefinitionError(
-                f"@handles takes event classes and patterns of their names, and {found!r} is none: "
-                '@handles(AccountCreated), @handles("order.*")'
-            )
-    for pattern in patterns:
-        check_pattern(pattern)
+    _check_events(classes, patterns)
 
     def register(handler: H) -> H:
         _check_handler(handler, classes, patterns)
+        own = _default_name(handler) if name is None else name
         registration = HandlerRegistration(
-            _default_name(handler) if name is None else name,
-            handler,
-            classes,
-            renamed_from,
-            retry,
-            timeout,
-            ordered,
-            on_dead,
-            queue,
-            patterns,
-            atomic,
+            *(own, handler, classes, renamed_from, retry, timeout, ordered, on_dead, queue, patterns, atomic),
         )
         _check_options(registration)
         _add(registration)
@@ -121,6 +107,17 @@ def get_handlers_for(event_class: type[DomainEvent]) -> tuple[HandlerRegistratio
 def registered_handlers() -> tuple[HandlerRegistration, ...]:
     """Return every registered handler, by name."""
     return tuple(registration for _, registration in sorted(catalogue.definitions.handlers.items()))
+
+
+def _check_events(classes: tuple[Any, ...], patterns: tuple[str, ...]) -> None:
+    for found in classes:
+        if not is_subclass(found, DomainEvent):
+            raise DefinitionError(
+                f"@handles takes event classes and patterns of their names, and {found!r} is none: "
+                '@handles(AccountCreated), @handles("order.*")'
+            )
+    for pattern in patterns:
+        check_pattern(pattern)
 
 
 def _check_handler(handler: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...]) -> None:

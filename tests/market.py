@@ -16,6 +16,7 @@ from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
     MappedAsDataclass,
+    WriteOnlyMapped,
     column_property,
     composite,
     mapped_column,
@@ -50,6 +51,7 @@ class Order(MappedAggregate, Base):
     lines: Mapped[list[Line]] = relationship(
         back_populates="order", cascade="all, delete-orphan", order_by="Line.id"
     )
+    found_lines: WriteOnlyMapped[Line] = relationship(viewonly=True)
 
     def place(self) -> None:
         self.status = "placed"

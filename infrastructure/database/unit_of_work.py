@@ -200,7 +200,8 @@ class SqlAlchemyUnitOfWork:
 
 
 def _without_session(aggregates: Sequence[AggregateRoot]) -> list[AggregateRoot]:
-    states = ((each, vars(each).get("_sa_instance_state")) for each in aggregates)
+    states: list[tuple[AggregateRoot, InstanceState[Any] | None]]
+    states = [(each, inspect(each, raiseerr=False)) for each in aggregates]
     return [each for each, state in states if state is None or state.session is None]
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import attrs
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm.session import SessionTransactionState
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from outbox_kernel.infrastructure.errors import NotOneTransaction
@@ -27,6 +26,12 @@ from outbox_kernel.infrastructure.outbox.reads import only_reads
 from outbox_kernel.infrastructure.outbox.receipts import current_run, database_of, is_in, is_known_in
 from outbox_kernel.infrastructure.outbox.room import room_in
 from outbox_kernel.infrastructure.outbox.savepoints import Savepoint, Savepoints
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
+    connect,
+    connecting,
+    is_connected,
+    parts_without_savepoint,
+)
 from outbox_kernel.infrastructure.outbox.transaction import CapturedTransaction
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 
@@ -279,7 +284,7 @@ class PartConnection(Connection):
     __slots__ = ()
 
     def __init__(self, whole: Connection, part: Part) -> None:
-        self.__dict__ = {**whole.__dict__, "_nested_transaction": None, "_outbox_part": part}
+        self.__dict__ = parts_without_savepoint(whole) | {"_outbox_part": part}
 
     def _execute_context(
         self, dialect: Any, constructor: Any, statement: Any, *args: Any, **options: Any
@@ -323,17 +328,12 @@ class AtomicTransaction(CapturedTransaction):
     def _connection_for_bind(self, bind: Any, execution_options: Any) -> Connection:
         if self.whole.broken is not None:
             raise self.whole.broken
-        if self._parent is not None or bind in self._connections or not self.whole.takes(bind):
+        if self.parent is not None or is_connected(self, bind) or not self.whole.takes(bind):
             return super()._connection_for_bind(bind, execution_options)
-        self._state = SessionTransactionState.PROVISIONING_CONNECTION  # as SQLAlchemy says it meanwhile
-        try:
+        with connecting(self):
             connection, self.part = self.whole.begin(self, bind, execution_options)
-            # Who it is, its transaction, whether that ends with this one, and the connection too.
-            entry: Any = (connection, self.part, True, False)
-            self._connections[connection] = self._connections[connection.engine] = entry
+            connect(self, connection, self.part)
             self.session.dispatch.after_begin(self.session, self, connection)
-        finally:
-            self._state = SessionTransactionState.ACTIVE
         return connection
 
     def _flush_connection(self, connection: Connection) -> FlushConnection:

@@ -7,8 +7,7 @@ it should have: their order, and so the order of locks, is what it was.
 
 It relies on what SQLAlchemy does inside, from 2.0.40 to 2.1: a flush asks its transaction for the `connection`,
 executes there with a `compiled_cache`, reads of each result what `_Kept` has, and adds up each `rowcount`. Should it
-ever not compare, what is kept goes before whatever comes next, at the latest at the end of the flush. And a cursor of
-SQLAlchemy's for asyncpg has that one's connection in `_connection`.
+ever not compare, what is kept goes before whatever comes next, at the latest at the end of the flush.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ import attrs
 from sqlalchemy import Connection, Delete, Update
 from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_cursor
 from sqlalchemy.orm.exc import StaleDataError
+
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import stand_before_driver
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,12 +171,12 @@ class _Kept:
 class _Counter:
     """Stands between a cursor and asyncpg, whose `executemany` tells no count and whose `fetchmany` tells rows."""
 
-    _connection: Any
+    _driver: Any
     matched: int | None = None
 
     def stand_before(self, cursor: Any) -> None:
-        self._connection, cursor._connection = cursor._connection, self
+        self._driver = stand_before_driver(cursor, self)
 
     async def executemany(self, statement: str, parameters: Sequence[Any]) -> None:
-        rows = await self._connection.fetchmany(f"{statement}\nRETURNING 1", parameters)
+        rows = await self._driver.fetchmany(f"{statement}\nRETURNING 1", parameters)
         self.matched = len(rows)

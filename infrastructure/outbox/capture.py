@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.outbox.emitted import carriers_among, refuse_w
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import flushing, has_deleted, new_objects
 from outbox_kernel.infrastructure.outbox.statements import (
     find_lived,
     insert_event,
@@ -71,7 +72,7 @@ class Capture:
             if is_new:
                 unkeyed |= await_key(aggregate)
             state.in_flush[instance_state(aggregate)] = version
-        carriers = carriers_among(session._new.values())
+        carriers = carriers_among(new_objects(session))
         if carriers:
             # One that was dispatched by hand before its aggregate was added is among these already (K6).
             recorded = {id(event) for event in events}
@@ -82,7 +83,7 @@ class Capture:
             state.unkeyed = events
         elif events:
             outgoing = self._outgoing(session, events, state.in_flush)
-            if len(events) == 1 and session._new and outgoing.may_wait():
+            if len(events) == 1 and new_objects(session) and outgoing.may_wait():
                 state.outgoing = outgoing
             else:
                 outgoing.write()
@@ -126,13 +127,10 @@ class Capture:
         if not (state.late or state.outgoing):
             return
         # A session that sends what it writes to one engine and what it reads to others knows a flush by this.
-        session._flushing = True
-        try:
+        with flushing(session):
             state.write_outgoing()
             if state.late:
                 self._outgoing(session, state.late, []).write()
-        finally:
-            session._flushing = False
 
     def _outgoing(
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
@@ -175,7 +173,7 @@ class Capture:
 
     def _schema_on(self, connection: Connection) -> str | None:
         """Return where the outbox is for a connection: one that moves the application's tables moves it with them."""
-        moved = connection._execution_options.get("schema_translate_map")
+        moved = connection.get_execution_options().get("schema_translate_map")
         return moved.get(self.schema, self.schema) if moved else self.schema
 
     def after_commit(self, session: Session) -> None:
@@ -239,7 +237,7 @@ def _connection(session: Session, aggregates: Collection[InstanceState[Any]]) ->
 
 def _check_silent(session: Session) -> None:
     """Refuse a connection before rows are written through it, of which an event may tell that is recorded later."""
-    touched = (*session._new.values(), *session.dirty, *session.deleted)
+    touched = (*new_objects(session), *session.dirty, *session.deleted)
     aggregate = next((obj for obj in touched if isinstance(obj, AggregateRoot)), None)
     if aggregate is not None:
         _connection(session, [instance_state(aggregate)])
@@ -253,10 +251,10 @@ def after_transaction_end(session: Session, transaction: Any) -> None:
 
 def _moves(session: Session) -> Iterator[tuple[AggregateRoot, int, int, bool]]:
     """Yield each aggregate with the version of its row, the version it is about to have, and whether it is new."""
-    for obj in session._new.values():
+    for obj in new_objects(session):
         if isinstance(obj, AggregateRoot):
             yield obj, 0, _version(obj), True
-    if not (session.identity_map.check_modified() or session._deleted):
+    if not (session.identity_map.check_modified() or has_deleted(session)):
         return
     for obj in (*session.dirty, *session.deleted):
         if isinstance(obj, AggregateRoot) and (change := version_change(obj)):

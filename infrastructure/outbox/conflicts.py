@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm.exc import StaleDataError
 
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
@@ -45,12 +46,8 @@ def raise_lost_race(error: DBAPIError) -> None:
 
 def as_conflict(error: BaseException) -> ConcurrencyError | None:
     """Return the ConcurrencyError that a database error amounts to, or None."""
-    if isinstance(error, StaleDataError):
-        table = re.search(r"table '([^']+)'", str(error))
-        return ConcurrencyError(
-            f"another transaction changed or deleted a row of {table[1] if table else 'an aggregate'} first; "
-            "nothing was stored, load it again and retry"
-        )
+    if isinstance(error, StaleDataError) or _warns_of_a_stale_row(error):
+        return changed_first(error)
     state = sqlstate(error)
     if state in _LOST_RACES:
         return _lost_race(error)
@@ -64,6 +61,20 @@ def as_conflict(error: BaseException) -> ConcurrencyError | None:
             "load that one, or take a new id"
         )
     return None
+
+
+def _warns_of_a_stale_row(error: BaseException) -> bool:
+    """Whether this is the warning for a part that is gone, which is met before its whole where warnings are errors."""
+    return isinstance(error, SAWarning) and "expected to delete" in str(error)
+
+
+def changed_first(error: BaseException) -> ConcurrencyError:
+    """Return the error for a row that is not as it was loaded."""
+    table = re.search(r"table '([^']+)'", str(error))
+    return ConcurrencyError(
+        f"another transaction changed or deleted a row of {table[1] if table else 'an aggregate'} first; "
+        "nothing was stored, load it again and retry"
+    )
 
 
 def sqlstate(error: BaseException) -> str | None:

@@ -10,6 +10,7 @@ from sqlalchemy import inspect
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
 from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_session_of
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.aggregate import AggregateRoot
@@ -88,7 +89,9 @@ def _not_captured(session: Session, events: Iterable[DomainEvent]) -> set[int]:
 
 def _aggregates_of(session: Session) -> Iterator[AggregateRoot]:
     """Yield the session's aggregates, the newest first: whoever dispatches for each of many has just recorded on it."""
-    for objects in (session._new, session.identity_map):
-        for obj in reversed(list(objects.values())):
-            if isinstance(obj, AggregateRoot):
-                yield obj
+    yield from _aggregates_among(new_objects(session))
+    yield from _aggregates_among(session.identity_map.values())
+
+
+def _aggregates_among(objects: Iterable[object]) -> Iterator[AggregateRoot]:
+    return (obj for obj in reversed(list(objects)) if isinstance(obj, AggregateRoot))

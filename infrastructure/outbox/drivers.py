@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.infrastructure.errors import CannotCapture
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import isolation_level_on_connect
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect
@@ -18,8 +19,7 @@ def check_bind(bind: Any) -> None:
     bind = getattr(bind, "sync_engine", None) or getattr(bind, "sync_connection", None) or bind
     _check_driver(bind.dialect)
     level = bind.get_execution_options().get("isolation_level")
-    # What `create_engine(isolation_level=…)` was told, for which there is no public name.
-    if (level or getattr(bind.dialect, "_on_connect_isolation_level", None)) == _AUTOCOMMIT:
+    if (level or isolation_level_on_connect(bind.dialect)) == _AUTOCOMMIT:
         raise _refused_autocommit()
 
 

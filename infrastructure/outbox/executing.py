@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, StatementError
 
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import execute_bare, is_watched
 from outbox_kernel.infrastructure.outbox.statements import as_psycopg_writes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
         return result.scalar() if result.returns_rows else None
     cursor = connection.connection.cursor()
     try:
-        connection._cursor_execute(cursor, statement, parameters)
+        execute_bare(connection, cursor, statement, parameters)
     except StatementError as error:
         # Without a context SQLAlchemy wraps whatever there is, and shows the statement with its parameters.
         if isinstance(error.orig, Exception) and not isinstance(error, DBAPIError):
@@ -36,13 +37,3 @@ def execute(connection: Connection, statement: str, values: tuple[Any, ...]) -> 
     row = cursor.fetchone() if cursor.description else None
     cursor.close()
     return row[0] if row else None
-
-
-def is_watched(connection: Connection) -> bool:
-    """Whether somebody hears of what is executed, and would see a difference."""
-    return (
-        connection._has_events
-        or connection.engine._has_events
-        or connection.dialect._has_events
-        or connection._echo
-    )

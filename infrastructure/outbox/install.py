@@ -126,3 +126,4 @@ def _listen(cls: type[Session], capture: Capture) -> None:
     event.listen(cls, "deleted_to_detached", after_unbirth)
     event.listen(cls, "persistent_to_transient", take_key_back)
     event.listen(cls, "pending_to_transient", take_key_back)
+    event.listen(cls, "deleted_to_detached", take_key_back)

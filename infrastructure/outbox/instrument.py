@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.outbox.mapping import (
 )
 from outbox_kernel.infrastructure.outbox.row_keys import check_keys
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import expire_alone
 from outbox_kernel.infrastructure.outbox.table_columns import aggregate_tables
 from outbox_kernel.infrastructure.outbox.transaction import note_read
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
@@ -193,7 +194,7 @@ def _refuse_partial(session: Session, aggregate: AggregateRoot) -> None:
         "so it lost them and is to be loaded again; flush before such a query, or let it load all columns"
     )
     state = attributes.instance_state(aggregate)
-    state._expire(state.dict, session.identity_map._modified)
+    expire_alone(state, session)
     state.load_options = ()  # or whoever loads it again would get that part
     raise error
 

@@ -18,7 +18,8 @@ import attrs
 from sqlalchemy.exc import DBAPIError
 
 from outbox_kernel.infrastructure.outbox.conflicts import note_keys, sqlstate, table_name
-from outbox_kernel.infrastructure.outbox.executing import execute, is_watched
+from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import is_watched
 from outbox_kernel.kernel.envelope import Envelope
 from outbox_kernel.kernel.errors import ConcurrencyError
 

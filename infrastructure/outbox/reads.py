@@ -10,6 +10,8 @@ from sqlalchemy import TextClause
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import iterate
 
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import is_lambda
+
 # Of the server's own, and what else may stand before a parenthesis in a query. Any other name may be of a function
 # that writes.
 _HARMLESS = frozenset(
@@ -98,5 +100,5 @@ def _may_write(element: Any) -> bool:
         isinstance(element, TextClause)
         or getattr(element, "is_dml", False)
         or getattr(element, "is_literal", False)
-        or getattr(element, "_is_lambda_element", False)
+        or is_lambda(element)
     )

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import attrs
-from sqlalchemy import RootTransaction
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm.session import SessionTransactionState
-from sqlalchemy.util import safe_reraise
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
 from outbox_kernel.infrastructure.outbox.conflicts import sqlstate
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITTEN, WRITE_RECEIPT
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
+    connections_committed_by,
+    is_prepared,
+    prepare,
+)
 from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
@@ -93,15 +95,16 @@ class HandlerRun:
                 f"a session with twophase=True commits while handler {self.handler!r} runs, and a prepared transaction "
                 "can take no receipt; make the session without it"
             )
-        if transaction._state is not SessionTransactionState.PREPARED:
-            transaction._prepare_impl()  # with its last flush, so that all it writes is known
+        if not is_prepared(transaction):
+            prepare(transaction)  # with its last flush, so that all it writes is known
         has_effect = may_have_effect(transaction.session)
         try:
             if has_effect:
-                has_effect = self._take_receipt(_committed_by(transaction), joined=self.whole is None)
+                has_effect = self._take_receipt(
+                    connections_committed_by(transaction), joined=self.whole is None
+                )
         except BaseException:
-            with safe_reraise():
-                transaction.rollback()
+            transaction.rollback()
             raise
         if not has_effect:
             commit()
@@ -110,7 +113,7 @@ class HandlerRun:
             self._commit(commit)
         finally:
             # What comes after the COMMIT, such as a listener of the application's, may fail too.
-            self.committed = transaction._state is not SessionTransactionState.PREPARED
+            self.committed = not is_prepared(transaction)
 
     def commit_whole(self, connection: Connection, commit: Callable[[], None]) -> None:
         """Commit all that an atomic run has done together with the receipt, or raise why it must not."""
@@ -193,15 +196,6 @@ class HandlerRun:
             f"handler {self.handler!r} may not commit its effect of event {self.event_id}: {reason}, "
             "and another run of it is or will be under way"
         )
-
-
-def _committed_by(transaction: SessionTransaction) -> set[Connection]:
-    """Return the connections whose transactions end with this one; what it has merely joined is another's to commit."""
-    return {
-        connection
-        for connection, own, should_commit, _ in transaction._connections.values()
-        if should_commit and isinstance(own, RootTransaction)
-    }
 
 
 # By the pool, which engines with other options share.

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import QueuePool
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import connections_max
 
 if TYPE_CHECKING:
     from sqlalchemy import Pool
@@ -19,12 +19,11 @@ _rooms: WeakKeyDictionary[Pool, tuple[asyncio.AbstractEventLoop, asyncio.Semapho
 
 def room_in(pool: Pool) -> asyncio.Semaphore | None:
     """Return what lets in as many atomic runs as leave others a few connections; None: any number."""
-    # There is no public name for how many it may have above its size; -1 is any number.
-    if not isinstance(pool, QueuePool) or pool._max_overflow < 0:
+    connections = connections_max(pool)
+    if connections is None:
         return None
     loop, known = asyncio.get_running_loop(), _rooms.get(pool)
     if known is None or known[0] is not loop:
-        connections = pool.size() + pool._max_overflow
         left = max(1, connections // SHARE_LEFT)
         known = _rooms[pool] = loop, asyncio.Semaphore(max(1, connections - left))
     return known[1]

@@ -30,9 +30,11 @@ def await_key(aggregate: AggregateRoot) -> bool:
 
 def take_key_back(_session: Session, instance: object) -> None:
     """Take from an aggregate whose row never was the key that it made: it is new again, and gets another."""
-    if not isinstance(instance, AggregateRoot) or not (names := instance.__dict__.pop(_MADE, None)):
-        return
     state = attributes.instance_state(instance)
+    if state.key is not None or not isinstance(instance, AggregateRoot):
+        return  # one whose deletion is committed comes here with its key
+    if not (names := instance.__dict__.pop(_MADE, None)):
+        return
     # What is composed of these columns is made anew when they are there.
     for name in (*names, "id"):
         state.dict.pop(name, None)

@@ -12,9 +12,19 @@ from sqlalchemy.orm.exc import StaleDataError, UnmappedInstanceError
 
 from outbox_kernel.infrastructure.outbox.capture import version_change
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
-from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict, raise_lost_race
+from outbox_kernel.infrastructure.outbox.conflicts import changed_first, raise_conflict, raise_lost_race
 from outbox_kernel.infrastructure.outbox.emitted import Emitted, SessionBus, carriers_among
 from outbox_kernel.infrastructure.outbox.mapping import refused_without_mapping
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
+    fail_flush,
+    filled_by,
+    has_nothing_to_flush,
+    has_stored,
+    innermost_transaction,
+    is_flushing,
+    is_new,
+    new_objects,
+)
 from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_columns
 from outbox_kernel.infrastructure.outbox.transaction import (
     has_written,
@@ -62,7 +72,7 @@ class CapturedSession(Session):
         """Name the events that closing now would lose."""
         if not self.in_transaction():
             return []
-        events = [carrier.event for carrier in carriers_among(self._new.values())]
+        events = [carrier.event for carrier in carriers_among(new_objects(self))]
         for obj in self:
             if isinstance(obj, AggregateRoot):
                 events += obj._uncommitted_events()
@@ -76,7 +86,7 @@ class CapturedSession(Session):
             raise KernelError(
                 "a session with capture flushes as a whole, rows with their events; call flush()"
             )
-        if not self._flushing and self._is_clean():
+        if has_nothing_to_flush(self):
             return  # as SQLAlchemy would, and ask no listener: every query comes here first
         state = state_of(self)
         state.flushing = True
@@ -99,12 +109,12 @@ class CapturedSession(Session):
         # SQLAlchemy does so for its own part of a flush. A listener that refuses before or after it would leave
         # rows of the outbox in a transaction that the caller may still commit.
         if self.is_active:
-            self._autobegin_t()._begin().rollback(_capture_exception=True)
+            fail_flush(self)
 
     def _execute_internal(self, statement: Any, *args: Any, **options: Any) -> Any:
         # Where every statement comes through: of `execute`, `scalars`, `get`, and of what loads an attribute.
         note_statement(self, statement)
-        if getattr(statement, "is_select", False) and (filled := _filled_by(options)) is not None:
+        if getattr(statement, "is_select", False) and (filled := filled_by(options)) is not None:
             note_read(self, filled)  # in one attribute, by which SQLAlchemy takes it for no younger
         try:
             return super()._execute_internal(statement, *args, **options)
@@ -118,9 +128,9 @@ class CapturedSession(Session):
 
         Whoever says how it is to execute, as to set the isolation level, is taken to write nothing through it.
         """
-        if not self._flushing:
+        if not is_flushing(self):
             note_connection(self)
-        if not (execution_options or self._flushing):
+        if not (execution_options or is_flushing(self)):
             note_lent_connection(self)
         return super().connection(bind_arguments, execution_options)
 
@@ -129,8 +139,7 @@ class CapturedSession(Session):
         try:
             return super()._get_impl(entity, *args, **options)
         except StaleDataError as error:
-            raise_conflict(error)
-            raise
+            raise changed_first(error) from error
         except NoInspectionAvailable as error:
             if is_subclass(entity, AggregateRoot):
                 raise refused_without_mapping(entity) from error
@@ -231,12 +240,6 @@ def bus_of(session: AnySession) -> SessionBus:
     return captured.outbox
 
 
-def _filled_by(options: dict[str, Any]) -> InstanceState[Any] | None:
-    """Return the object that a query fills an attribute of, such as a collection, if it is made for that."""
-    load = (options.get("execution_options") or {}).get("_sa_orm_load_options")
-    return None if load is None else load._lazy_loaded_from
-
-
 def _refuse_loss(session: Session, objects: Collection[object]) -> None:
     emitted = [obj.event for obj in objects if isinstance(obj, Emitted)]
     if emitted:
@@ -304,7 +307,7 @@ def _refuse_parts(session: Session, objects: Iterable[object], verb: str) -> Non
 
 
 def _is_unflushed(session: Session, obj: object) -> bool:
-    return attributes.instance_state(obj) in session._new or session.is_modified(obj)
+    return is_new(session, attributes.instance_state(obj)) or session.is_modified(obj)
 
 
 def _expunged_with(instance: object) -> list[object]:
@@ -335,9 +338,9 @@ def _is_read_of_writes(session: Session, obj: object) -> bool:
 def _is_written(session: Session, obj: object) -> bool:
     """Whether the open transaction, or one of its savepoints, has stored the object."""
     state = attributes.instance_state(obj)
-    transaction = session._transaction
+    transaction = innermost_transaction(session)
     while transaction is not None:
-        if state in transaction._new or state in transaction._dirty:
+        if has_stored(transaction, state):
             return True
         transaction = transaction.parent
     return False

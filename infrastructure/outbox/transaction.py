@@ -8,7 +8,6 @@ savepoint knows since when it has written, and what was loaded since then is und
 from __future__ import annotations
 
 import re
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import TextClause
@@ -16,14 +15,24 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin, attributes
 from sqlalchemy.orm.base import NO_VALUE
 from sqlalchemy.orm.exc import StaleDataError
-from sqlalchemy.orm.loading import _new_runid
-from sqlalchemy.orm.session import SessionTransactionState
 
 from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
 from outbox_kernel.infrastructure.outbox.reads import may_write
 from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
+    begun_transaction,
+    expire_alone,
+    forget_deletion,
+    hand_objects_over,
+    innermost_transaction,
+    is_prepared,
+    next_load,
+    restore_objects,
+    states_within,
+    take_for_changed,
+)
 from outbox_kernel.kernel.aggregate import AggregateRoot
 
 if TYPE_CHECKING:
@@ -70,8 +79,8 @@ class CapturedTransaction(SessionTransaction):
 
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
-        run = current_run() if self._parent is None else None
         outer = self.parent
+        run = current_run() if outer is None else None
         try:
             self._send_rows()
             if run is None:
@@ -79,10 +88,10 @@ class CapturedTransaction(SessionTransaction):
             else:
                 run.commit(self, super().commit, may_have_effect)
         except (StaleDataError, DBAPIError) as error:
-            if self._parent is None and self._state is SessionTransactionState.PREPARED:
+            if outer is None and is_prepared(self):
                 # COMMIT itself has failed, so nothing is left of what the objects show. SQLAlchemy waits with this
                 # for the rollback that its user still has to ask for.
-                self._restore_snapshot()
+                restore_objects(self)
             raise_conflict(error)
             raise
         if self.nested and isinstance(outer, CapturedTransaction):
@@ -100,7 +109,7 @@ class CapturedTransaction(SessionTransaction):
         # SQLAlchemy closes those, and leaves their objects as they are: hand them over, savepoint by savepoint.
         for savepoint in self._savepoints_inside():
             if savepoint.is_active:
-                savepoint._remove_snapshot()
+                hand_objects_over(savepoint)
         super().rollback(_capture_exception, _to_root)
 
     def loaded_since_it_wrote(self, state: InstanceState[Any]) -> bool:
@@ -124,8 +133,7 @@ class CapturedTransaction(SessionTransaction):
     def _restore_snapshot(self, dirty_only: bool = False) -> None:  # noqa: FBT001, FBT002
         if dirty_only and self.wrote_before_load is not None:
             # What was deleted as well, since it is back after that.
-            here = chain(self.session.identity_map.all_states(), self._deleted, self.session._deleted)
-            self._dirty.update(dict.fromkeys(filter(self.loaded_since_it_wrote, here), True))
+            take_for_changed(self, filter(self.loaded_since_it_wrote, states_within(self)))
         super()._restore_snapshot(dirty_only)
 
     def _remove_snapshot(self) -> None:
@@ -150,7 +158,7 @@ def note_statement(session: Session, statement: object) -> None:
 
 def note_connection(session: Session) -> None:
     """Note that somebody has asked for the connection, and may write on it for as long as the transaction lasts."""
-    session._autobegin_t()
+    begun_transaction(session)
     for transaction in _open(session):
         if transaction.parent is None:
             transaction.may_have_written = True
@@ -172,16 +180,16 @@ def note_lent_connection(session: Session) -> None:
 def after_savepoint(_session: Session, transaction: SessionTransaction) -> None:
     """Take a savepoint for one that has written from its beginning, if somebody has the connection."""
     if transaction.nested and any(each.lent for each in _from(transaction.parent)):
-        cast("CapturedTransaction", transaction).wrote_before_load = _new_runid()
+        cast("CapturedTransaction", transaction).wrote_before_load = next_load()
 
 
 def note_write(session: Session) -> None:
     """Note that the open transaction, or its innermost savepoint, has written rows or is about to."""
-    _note_write(session._autobegin_t(), None)
+    _note_write(begun_transaction(session), None)
 
 
 def _innermost(session: Session) -> CapturedTransaction:
-    return _with_savepoint(session._autobegin_t())
+    return _with_savepoint(begun_transaction(session))
 
 
 def _with_savepoint(transaction: SessionTransaction) -> CapturedTransaction:
@@ -193,7 +201,7 @@ def _with_savepoint(transaction: SessionTransaction) -> CapturedTransaction:
 def _note_write(transaction: SessionTransaction, load: int | None) -> None:
     captured = _with_savepoint(transaction)
     if captured.wrote_before_load is None:
-        captured.wrote_before_load = _new_runid() if load is None else load
+        captured.wrote_before_load = next_load() if load is None else load
 
 
 def note_read(session: Session, state: InstanceState[Any]) -> None:
@@ -215,7 +223,7 @@ def shows_what_is_not_committed(session: Session, state: InstanceState[Any]) -> 
 
 
 def _open(session: Session) -> Iterator[CapturedTransaction]:
-    return _from(session._transaction)
+    return _from(innermost_transaction(session))
 
 
 def _from(transaction: SessionTransaction | None) -> Iterator[CapturedTransaction]:
@@ -226,10 +234,7 @@ def _from(transaction: SessionTransaction | None) -> Iterator[CapturedTransactio
 
 def note_written_events(session: Session) -> None:
     """Note in the innermost savepoint, or in the transaction, that it holds rows of the outbox."""
-    for transaction in _open(session):
-        if transaction.nested or transaction.parent is None:
-            transaction.wrote_events = True
-            return
+    _innermost(session).wrote_events = True
 
 
 def has_written_events(session: Session) -> bool:
@@ -246,10 +251,11 @@ def after_unbirth(session: Session, instance: object) -> None:
     state = attributes.instance_state(instance)
     if state.key is not None:
         return  # one that was deleted comes here too, and so does, with its key, one whose deletion is committed
+    forget_deletion(state)  # or, once stored again, it would count as deleted
     capture = known_state_of(session)
     birth = capture.birth_of(instance) if capture and isinstance(instance, AggregateRoot) else None
     if birth and birth.reloaded:
-        state._expire(state.dict, set())
+        expire_alone(state)
     else:
         _link_anew(state)
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, id_of
 from outbox_kernel.kernel.errors import UncommittedEvents, VersionMoved
@@ -29,7 +30,7 @@ def note_dispatched(event: DomainEvent, record: OutboxRecord) -> None:
 def _refuse_loss(session: Session, *_: Any) -> None:
     if isinstance(session, CapturedSession):
         return
-    for obj in (*session._new.values(), *session.dirty, *session.deleted):
+    for obj in (*new_objects(session), *session.dirty, *session.deleted):
         if isinstance(obj, AggregateRoot):
             _check(session, obj)
 

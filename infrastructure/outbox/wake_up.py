@@ -17,9 +17,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from sqlalchemy import event
-
 from outbox_kernel.infrastructure.outbox.loop_bell import LoopBell
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import listen_unheard, root_of
 from outbox_kernel.infrastructure.outbox.thread_bell import ThreadBell
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _ring(engine: Engine, channel: str) -> None:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # the driver has nothing to connect by
-    engine = _root_of(engine)
+    engine = root_of(engine)
     key = (id(engine), id(loop))
     (_bells.get(key) or _made(engine, channel, key)).ring()
 
@@ -60,29 +59,14 @@ def _made(engine: Engine, channel: str, key: tuple[int, int]) -> LoopBell | Thre
         if bell is None:
             bell = LoopBell(engine, channel) if engine.dialect.is_async else ThreadBell(engine, channel)
             _bells[key] = bell
-            _on_dispose(engine)
+            listen_unheard(
+                engine, "engine_disposed", _silence
+            )  # with the engine, and nothing else of it slowed
         return bell
 
 
-def _root_of(engine: Engine) -> Engine:
-    """Return the engine whose pool it is: `execution_options` makes another one at each call."""
-    while (root := getattr(engine, "_proxied", None)) is not None:
-        engine = root
-    return engine
-
-
-def _on_dispose(engine: Engine) -> None:
-    """Have the bells silenced with the engine, and nothing else of it slowed."""
-    # Any listener of an engine makes SQLAlchemy ask at each statement who listens, which is a thirtieth of a commit.
-    # This one is called without being asked for; what the engine's class says of all engines has to show through.
-    heard = vars(engine).get("_has_events", False)
-    event.listen(engine, "engine_disposed", _silence)
-    if not heard:
-        vars(engine).pop("_has_events", None)
-
-
 def _silence(engine: Engine) -> None:
-    root = _root_of(engine)
+    root = root_of(engine)
     for bell in _present():
         if bell.engine is root:
             bell.silence()

@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
     TlsRefused,
 )
+from outbox_kernel.infrastructure.postgres.asyncpg_inside import is_without_tls
 from outbox_kernel.infrastructure.postgres.explain import address_of, sqlstate_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _by_tls(error: BaseException, url: URL) -> InfrastructureError | None:
                 f"PostgreSQL at {address_of(url)} and this client cannot agree on TLS ({cause.reason}): "
                 "correct sslmode and the certificates in DATABASE_URL, or the server's ssl settings"
             )
-        if isinstance(cause, ConnectionError) and "rejected SSL upgrade" in str(cause):
+        if is_without_tls(cause):
             if _sslmode(url) not in _DEMANDING:
                 return DatabaseUnreachable(
                     f"what answers at {address_of(url)} is no PostgreSQL: correct host and port in DATABASE_URL"

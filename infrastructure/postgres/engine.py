@@ -19,9 +19,9 @@ from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.postgres.asyncpg_inside import hush_upgrades
 from outbox_kernel.infrastructure.postgres.connecting import connecting
 from outbox_kernel.infrastructure.postgres.explain import explained
-from outbox_kernel.infrastructure.postgres.upgrading import hush_upgrades
 from outbox_kernel.infrastructure.settings import names_host
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from asyncpg.exceptions import ClientConfigurationError, InterfaceError, InternalClientError
+from asyncpg.exceptions import ClientConfigurationError
 from sqlalchemy.engine import URL, make_url
 
 from outbox_kernel.infrastructure.errors import (
@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.errors import (
     SchemaNotMigrated,
     ServerFull,
 )
+from outbox_kernel.infrastructure.postgres.asyncpg_inside import is_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,20 +103,13 @@ def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
         return tell(_first_line(error), url) if tell else None
     if isinstance(error, ClientConfigurationError):
         return _bad_url(_first_line(error), url)
-    if _is_loss(error):
+    if is_loss(error):
         return _unreachable("the connection was lost", url)
     if type(error).__module__.startswith("psycopg") and _OF_CONNECTING.search(str(error)):
         return _by_libpq(_first_line(error).rpartition("failed: ")[2], url)
     if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
         return _unreachable(_network_reason(error), url)
     return None
-
-
-def _is_loss(error: BaseException) -> bool:
-    if isinstance(error, InterfaceError):
-        return "connection is closed" in str(error)
-    # asyncpg's way to say that it was reading the server's farewell when we asked for something.
-    return isinstance(error, InternalClientError) and "cannot switch to state" in str(error)
 
 
 def _by_libpq(reason: str, url: URL) -> InfrastructureError:

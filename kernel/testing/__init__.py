@@ -5,6 +5,12 @@ async def test_closing_an_account_is_an_event() -> None:
     uow.store.put(Account(ACCOUNT_ID))
     await CloseAccount(uow)(ACCOUNT_ID, reason="asked")
     assert_recorded(uow, AccountClosed(ACCOUNT_ID, reason=ANY))
+
+`unit_of_work` and `store` behave as capture on PostgreSQL does, which tests/conformance sees to; `assertions`,
+`scenario` and `comparison` say what differs; `handling` runs one handler as a relay would. Tests of applications call
+it by the name `outbox_kernel.testing`; the plugin of pytest gives parts of it as fixtures.
+
+It may import the kernel, and nothing that needs a database.
 """
 
 from unittest.mock import ANY

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.kernel.aggregate import new_instance
+from outbox_kernel.kernel.mapped import manager_of, mapper_state_of, stored_names
 from outbox_kernel.kernel.wire.records import field_names, is_record
 
 if TYPE_CHECKING:
@@ -48,20 +49,16 @@ def refill(target: Any, source: Any, memo: Memo | None = None) -> None:
 
 def is_mapped(cls: type[Any]) -> bool:
     """Tell whether a mapper makes the attributes of a class, and nobody else names them."""
-    return "_sa_class_manager" in vars(cls) and "__attrs_attrs__" not in vars(cls)
+    return manager_of(cls) is not None and "__attrs_attrs__" not in vars(cls)
 
 
 def state_of(instance: Any) -> dict[str, Any]:
     """Return the values of the fields that an object has at hand, of a record or of a class that maps itself."""
     cls = type(instance)
     if is_mapped(cls):
-        held, attributes = vars(instance), cls._sa_class_manager
-        # A column that is not set is null. What a mapper composes of others is theirs.
-        return {
-            name: held[name]
-            for name, attribute in attributes.items()
-            if held.get(name) is not None and not attribute._is_internal_proxy
-        }
+        held = vars(instance)
+        # A column that is not set is null.
+        return {name: held[name] for name in stored_names(cls) if held.get(name) is not None}
     names = field_names(cls)
     if hasattr(instance, "__dict__"):
         held = vars(instance)
@@ -81,7 +78,7 @@ def take_state(aggregate: AggregateRoot) -> None:
 
 def _expire(instance: Any, names: list[str]) -> None:
     """Let the mapper of an object, if it has one, know which attributes are to be loaded before they are read."""
-    state = getattr(instance, "__dict__", {}).get("_sa_instance_state")
+    state = mapper_state_of(instance)
     if state is not None:
         state.expired_attributes.clear()
         state.expired_attributes.update(names)

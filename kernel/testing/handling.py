@@ -56,12 +56,7 @@ async def run_handler(
         delivery = Delivery(event.event_id, given.position, attempt, given.headers)
     else:
         delivery = Delivery(event.event_id, position, attempt, dict(headers or {}))
-        given = _received(event)
-        stream = stream_of(aggregate_type, aggregate_id)
-        if stream == (None, None, None):
-            stream = event.aggregate_type, event.aggregate_id, event.aggregate_key
-        kind, uuid, key = stream
-        stamp_event(given, kind, uuid, aggregate_version or event.aggregate_version, aggregate_key=key)
+        given = _restored(event, aggregate_type, aggregate_id, aggregate_version)
         if _gets_it_stored(handler, event):
             given = StoredEvent.of(given, position=position, headers=delivery.headers)
     method = getattr(handler, "handle", None)
@@ -100,7 +95,19 @@ def _gets_it_stored(handler: object, event: DomainEvent) -> bool:
     return bool(due) and not any(type(event) in each.events for each in due)
 
 
-def _received(event: DomainEvent) -> DomainEvent:
+def _restored(
+    event: DomainEvent,
+    aggregate_type: str | type[AggregateRoot] | None,
+    aggregate_id: object,
+    aggregate_version: int | None,
+) -> DomainEvent:
+    """Return the event as a relay would restore it, where the arguments say that it stands, or else where it does."""
     event_type = event_type_of(type(event))
     # Maybe of its newest version, which is what the handler must cope with.
-    return deserialize_event(event_type.name, serialize_event(event), event_type.version)
+    restored = deserialize_event(event_type.name, serialize_event(event), event_type.version)
+    stream = stream_of(aggregate_type, aggregate_id)
+    if stream == (None, None, None):
+        stream = event.aggregate_type, event.aggregate_id, event.aggregate_key
+    kind, uuid, key = stream
+    stamp_event(restored, kind, uuid, aggregate_version or event.aggregate_version, aggregate_key=key)
+    return restored

@@ -32,9 +32,9 @@ class WeakIdentityMap(Generic[K, V]):
         """Keep a value for an object, until it is gone."""
         identity, entries = id(key), self._entries
 
-        def forget(gone: weakref.ref[K]) -> None:
-            if identity in entries and entries[identity][0] is gone:
-                del entries[identity]
+        def forget(_gone: weakref.ref[K]) -> None:
+            # It is told before another object can have the number, so that the entry is none of another's.
+            entries.pop(identity, None)
 
         entries[identity] = (weakref.ref(key, forget), value)
 

@@ -6,8 +6,11 @@ import copy
 import pickle
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from outbox_kernel.errors import ConcurrencyError
 from tests.bank import Bank, loaded
@@ -79,3 +82,12 @@ async def test_a_merged_change_without_events_is_stored_and_counts_on(bank: Bank
         await session.commit()
     assert await bank.row(wallet_id) == (6, 2)
     assert await bank.stream(wallet_id) == ["1 ada", "2 1"]
+
+
+async def test_what_is_no_conflict_comes_out_of_a_merge_as_the_database_said_it(bank: Bank) -> None:
+    """C4: to load again and retry would not help."""
+    async with bank.session() as session:
+        with pytest.raises(DBAPIError, match="division by zero"):
+            await session.execute(text("SELECT 1 / 0"))
+        with pytest.raises(DBAPIError, match="current transaction is aborted"):
+            await session.merge(Wallet(uuid4()))

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import uuid5
 
 import pytest
-from sqlalchemy import ForeignKey, Text, select
+from sqlalchemy import ForeignKey, Text, create_engine, select
 from sqlalchemy.ext.asyncio import async_scoped_session
-from sqlalchemy.orm import DeclarativeBase, Mapped, declarative_base, mapped_column, registry
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, declarative_base, mapped_column, registry
 
 from outbox_kernel import (
     AggregateRoot,
@@ -140,6 +140,7 @@ async def test_what_a_mapper_computes_or_loads_later_works_as_it_did(shop: Bank)
         order = (await session.scalars(select(Order).where(Order.is_open, Order.status == "placed"))).one()
         assert (order.id, order.is_open, order.made_at is not None) == (key, True, True)
         assert [line.what for line in await order.awaitable_attrs.lines] == ["tea"]
+        assert [line.what for line in await session.scalars(order.found_lines.select())] == ["tea"]
         assert (await session.get_one(Article, "a")).loud == "GREEN"
 
 
@@ -259,6 +260,35 @@ def test_an_aggregate_that_maps_itself_may_live_by_its_events() -> None:
         assert (again.id, again.version) == ("x", 1)
 
 
+def test_what_is_refused_on_a_deleted_aggregate_has_not_been_applied() -> None:
+    """C3b, K3: after a rollback it may be added again, and would be stored without the event that changed it."""
+    with isolated_definitions():
+
+        class Own(DeclarativeBase):
+            pass
+
+        class Sourced(MappedAggregate, Own):
+            __tablename__ = "sourced"
+            id: Mapped[str] = mapped_column(primary_key=True)
+            last: Mapped[str] = mapped_column(default="")
+
+            @applies(Told)
+            def apply(self, told: Told) -> None:
+                self.last = told.what
+
+        engine = create_engine("sqlite://")
+        Own.metadata.create_all(engine)
+        with Session(engine) as session:
+            session.add(sourced := Sourced(id="x"))
+            session.flush()
+            session.delete(sourced)
+            session.flush()
+            with pytest.raises(StaleAggregate, match="deleted"):
+                sourced.record(Told("too late"))
+            assert sourced.last == ""
+        engine.dispose()
+
+
 @pytest.mark.parametrize("cls", [Car, Truck])
 async def test_what_inherits_is_found_by_its_base_in_memory_too_once_it_is_put(
     cls: type[Car | Truck],
@@ -274,6 +304,22 @@ async def test_what_inherits_is_found_by_its_base_in_memory_too_once_it_is_put(
         assert await uow.repository(cls).get(other.id) is None
     assert type(store.get(Vehicle, made.id)) is cls
     assert [each.id for each in store.all(cls)] == [made.id]
+
+
+async def test_a_key_that_the_server_would_make_is_made_in_memory_too(shop: Bank) -> None:
+    """C10, K12: a number or a UUID; a text is nobody's to make."""
+    store = InMemoryStore()
+    async with InMemoryUnitOfWork(store) as uow:
+        made: list[Any] = [Counted(), Stamped(), Stamped()]
+        for each in made:
+            each.record(Told("made"))
+            uow.repository(type(each)).add(each)
+        await uow.commit()
+    assert made[0].id == 1
+    assert [each.aggregate_id for each in store.outbox[1:]] == [made[1].id, made[2].id]
+    assert made[1].id != made[2].id
+    with pytest.raises(AggregateHasNoId):
+        store.put(Article())
 
 
 # --- what is refused -------------------------------------------------------------------------------------

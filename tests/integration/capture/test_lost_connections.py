@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async_engine
 
-from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
+from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.errors import DatabaseMissing, DatabaseUnreachable, LoginRefused
-from outbox_kernel.infrastructure.outbox import install_capture
+from outbox_kernel.infrastructure.outbox import bus_of, install_capture
 from tests.bank import Bank
-from tests.domain import Wallet
+from tests.domain import Announced, Wallet
 
 
 async def commit_one(engine: AsyncEngine, *, cut_by: Bank | None = None) -> None:
@@ -55,3 +55,16 @@ async def test_a_user_that_is_not_let_in_is_told_so(bank_url: str) -> None:
     with pytest.raises(LoginRefused, match='does not let user "no_such_user" in'):
         await commit_one(engine)
     await engine.dispose()
+
+
+async def test_a_limit_of_the_drivers_own_comes_out_as_the_driver_said_it(bank: Bank, bank_url: str) -> None:
+    """C5: with no statement and no payload around it."""
+    engine = create_engine(bank_url, connect_args={"command_timeout": 0.3})
+    async with session_factory(engine)() as session, bank.engine.begin() as stranger:
+        await stranger.execute(text("LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE"))
+        bus_of(session).emit(Announced("never"))
+        with pytest.raises(TimeoutError) as raised:
+            await session.commit()
+        await session.rollback()
+    await engine.dispose()
+    assert (str(raised.value), await bank.outbox()) == ("", [])

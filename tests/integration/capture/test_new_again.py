@@ -12,8 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from outbox_kernel import MappedAggregate
+from outbox_kernel.errors import StaleAggregate
 from tests.bank import Bank
-from tests.market import Line, Order, Told, streams
+from tests.domain import Wallet
+from tests.market import Counted, Line, Order, Told, streams
 
 
 class Base(DeclarativeBase):
@@ -138,3 +140,54 @@ async def test_a_reference_that_was_set_by_its_key_alone_stays(cinema: Bank) -> 
         session.add(film)
         await session.commit()
         assert await session.scalar(select(Film.studio_id).where(Film.id == film.id)) == key
+
+
+async def test_what_was_born_deleted_and_undone_lives_like_any_other_when_it_is_added_again(
+    bank: Bank,
+) -> None:
+    """C3b: it records once it is stored, and is changed and deleted then."""
+    async with bank.session() as session:
+        session.add(wallet := Wallet.open())
+        await session.flush()
+        await session.delete(wallet)
+        await session.flush()
+        await session.rollback()
+        session.add(wallet)
+        await session.flush()
+        wallet.note("stored")
+        await session.commit()
+        wallet.note("farewell")
+        await session.delete(wallet)
+        await session.commit()
+    assert await bank.stream(wallet.id) == ["1 ada", "2 stored", "3 farewell"]
+
+
+async def test_what_was_refused_on_a_deleted_aggregate_is_no_event_of_it_when_it_is_new_again(
+    bank: Bank,
+) -> None:
+    """C3b: the refused event was never recorded, so that adding it again commits all the others."""
+    async with bank.session() as session:
+        session.add(wallet := Wallet.open())
+        await session.flush()
+        await session.delete(wallet)
+        await session.flush()
+        with pytest.raises(StaleAggregate, match="deleted"):
+            wallet.note("too late")
+        await session.rollback()
+        session.add(wallet)
+        await session.commit()
+    assert await bank.stream(wallet.id) == ["1 ada"]
+
+
+async def test_a_key_that_was_made_goes_with_its_row_though_that_was_deleted_before(shop: Bank) -> None:
+    """C3b, K2: only the server may make it, so that it makes another one."""
+    async with shop.session() as session:
+        session.add(counted := Counted())
+        counted.record(Told("counted"))
+        await session.flush()
+        await session.delete(counted)
+        await session.flush()
+        await session.rollback()
+        session.add(counted)
+        await session.commit()
+    assert await streams(shop) == [("Counted", str(counted.id), 1, "counted")]

@@ -8,6 +8,7 @@ from weakref import ref
 
 import pytest
 from sqlalchemy import event, insert
+from sqlalchemy.orm import Session
 
 from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from tests.bank import Bank, loaded
@@ -297,6 +298,34 @@ async def test_what_a_later_before_flush_listener_records_is_stored(bank: Bank, 
         await session.commit()
     assert await bank.stream(wallet.id) == ["1 ada", "2 first", "3 late"]
     assert await bank.row(wallet.id) == (0, 3)
+
+
+async def test_what_a_later_before_flush_listener_records_of_a_deletion_is_stored(bank: Bank) -> None:
+    """C2: the row is gone by then, so that nothing there need be told of the event."""
+    wallet_id = await bank.open_wallet()
+    async with bank.session() as session:
+        wallet = await loaded(session, wallet_id)
+        await session.delete(wallet)
+        event.listen(session.sync_session, "before_flush", lambda *_: wallet.note("farewell"), once=True)
+        await session.commit()
+    assert await bank.stream(wallet_id) == ["1 ada", "2 farewell"]
+    assert await bank.row(wallet_id) is None
+
+
+async def test_what_a_listener_writes_on_the_connection_of_a_flush_goes_with_it(bank: Bank) -> None:
+    """C1: it is committed with the events, and undone with them."""
+
+    def write(session: Session, *_: object) -> None:
+        session.connection().execute(insert(journal).values(line="beside"))
+
+    async with bank.session() as session:
+        event.listen(session.sync_session, "before_flush", write)
+        session.add(Wallet.open("never"))
+        await session.flush()
+        await session.rollback()
+        session.add(Wallet.open("eve"))
+        await session.commit()
+    assert (await bank.outbox(), await bank.journal()) == (["1 eve"], ["beside"])
 
 
 async def test_an_aggregate_that_a_later_before_flush_listener_adds_has_its_events_stored(bank: Bank) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import event as sa_event
 from sqlalchemy import insert
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import IntegrityError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.errors import (
@@ -152,6 +153,23 @@ async def test_a_refusal_inside_a_savepoint_costs_the_savepoint(bank: Bank) -> N
                 wallet.record(bad)
         await session.commit()
     assert await bank.outbox() == ["- kept"]
+
+
+async def test_a_flush_that_fails_inside_a_savepoint_may_be_taken_back_as_a_whole(bank: Bank) -> None:
+    """C3: with what was written before the savepoint, which can be stored anew."""
+    async with bank.session() as session:
+        session.add(wallet := Wallet.open())
+        await session.flush()
+        _ = await session.begin_nested()
+        nobody: Any = None
+        session.add(Wallet(uuid4(), nobody))
+        with pytest.raises(IntegrityError):
+            await session.flush()
+        await session.rollback()
+        session.add(wallet)
+        await session.commit()
+    assert await bank.outbox() == ["1 ada"]
+    assert await bank.row(wallet.id) == (0, 1)
 
 
 async def test_the_unit_of_work_stores_nothing_of_a_refused_commit(bank: Bank) -> None:

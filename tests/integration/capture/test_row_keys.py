@@ -218,3 +218,17 @@ async def test_the_unit_of_work_finds_an_aggregate_by_its_key(shop: Bank) -> Non
         ids = (await connection.scalars(text("SELECT DISTINCT aggregate_id FROM outbox_events"))).all()
     assert ids == [uuid5(KEY_NAMESPACE, str(order.id))]
     assert isinstance(ids[0], UUID)
+
+
+async def test_rows_that_go_one_by_one_make_their_keys_and_their_events_have_them(shop: Bank) -> None:
+    """K2, C10: as where an engine is told to send no two new rows together."""
+    engine = create_async_engine(shop.engine.url, use_insertmanyvalues=False)
+    async with session_factory(engine)() as session:
+        made = [Counted(), Counted(), Counted()]
+        for number, each in enumerate(made):
+            each.record(Told(str(number)))
+        session.add_all(made)
+        await session.commit()
+    await engine.dispose()
+    assert await streams(shop) == [("Counted", str(each.id), 1, str(n)) for n, each in enumerate(made)]
+    assert len({each.id for each in made}) == 3

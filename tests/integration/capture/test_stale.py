@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy.orm.exc import DetachedInstanceError
 
 from outbox_kernel.errors import StaleAggregate
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from tests.bank import Bank, loaded
 from tests.domain import Announced, Wallet
+from tests.market import Order, placed
 
 TOUCHES: list[Callable[[Wallet], object]] = [
     lambda wallet: wallet.balance,
@@ -66,3 +68,13 @@ async def test_synchronous_code_of_a_session_still_loads_what_is_stale(bank: Ban
         assert await session.run_sync(lambda _: wallet.balance) == 0
         await session.commit()
     assert await bank.outbox() == ["1 ada", "- kept"]
+
+
+async def test_what_was_never_loaded_of_an_aggregate_at_hand_is_told_in_sqlalchemys_words(shop: Bank) -> None:
+    """C3a: its own row is there, so that it is not stale; to load it again would be no remedy."""
+    key = await placed(shop)
+    async with shop.session() as session:
+        order = await session.get_one(Order, key)
+    assert order.status == "placed"
+    with pytest.raises(DetachedInstanceError, match="lazy load operation of attribute 'lines'"):
+        _ = order.lines

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import delete, select, text
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError
@@ -113,6 +113,22 @@ async def test_a_writer_of_a_deleted_aggregate_loses(bank: Bank, change: Change)
             await second.commit()
     assert await bank.row(wallet_id) is None
     assert await bank.outbox() == ["1 ada"]
+
+
+async def test_a_deletion_of_a_whole_that_another_has_deleted_loses(bank: Bank) -> None:
+    """C4: of the part that is gone SQLAlchemy only warns before it comes to the whole, and warnings are errors here."""
+    wallet = Wallet.open()
+    wallet.enter("bread")
+    async with bank.session() as session:
+        session.add(wallet)
+        await session.commit()
+    async with two_writers(bank, wallet.id) as (first, mine, second, theirs):
+        await first.delete(mine)
+        await second.delete(theirs)
+        await first.commit()
+        with pytest.raises(ConcurrencyError, match="load it again and retry"):
+            await second.commit()
+    assert await bank.stream(wallet.id) == ["1 ada", "2 bread"]
 
 
 async def test_a_deletion_of_what_another_has_changed_loses(bank: Bank) -> None:
@@ -225,6 +241,18 @@ async def test_the_id_of_a_deleted_aggregate_is_taken_without_an_event_too(bank:
         await session.rollback()
     assert await bank.row(wallet_id) == ((0, 1) if at_once else None)
     assert await bank.stream(other_id) == ["1 bob"]
+
+
+async def test_an_id_that_cannot_be_looked_up_stores_nothing(bank: Bank) -> None:
+    """C4, C5: and what the database says of that is told as it is."""
+    async with bank.session() as session, bank.engine.begin() as stranger:
+        await stranger.execute(text("LOCK TABLE outbox_events IN ACCESS EXCLUSIVE MODE"))
+        await session.execute(text("SET LOCAL lock_timeout = '1ms'"))
+        session.add(Wallet(uuid4(), "silent"))
+        with pytest.raises(DBAPIError, match="lock timeout"):
+            await session.commit()
+    async with bank.session() as session:
+        assert (await session.scalars(select(Wallet))).all() == []
 
 
 async def test_an_id_that_only_emitted_events_name_is_free(bank: Bank) -> None:

@@ -1,4 +1,4 @@
-"""The migrations of families: declared = replayed, down and up again (law 7)."""
+"""The migrations of families: declared = replayed, down and up again (O1)."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ import psycopg
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy import create_engine as create_sync_engine
-from sqlalchemy import event as sqlalchemy_event
 
 from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.outbox import bus_of, loop_bell, thread_bell, wake_up
 from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import listen_unheard
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.settings import Settings
 from tests import drivers
@@ -116,11 +116,11 @@ async def test_two_threads_that_commit_first_at_once_both_commit_and_ring_one_be
 
     def listen(*given: Any) -> None:
         meet()
-        sqlalchemy_event.listen(*given)
+        listen_unheard(*given)
         meet()
 
     monkeypatch.setattr(wake_up, "ThreadBell", make)
-    monkeypatch.setattr(wake_up, "event", SimpleNamespace(listen=listen))
+    monkeypatch.setattr(wake_up, "listen_unheard", listen)
     assert await asyncio.to_thread(commit_in_threads, driver, 2) == []
     assert len(bells) == 1
     assert await ear.next() == ""
@@ -191,6 +191,23 @@ async def test_a_disposed_engine_of_a_synchronous_driver_holds_no_connection(
         return bool(await ear.connection.fetchval(held) == 0)
 
     await until(is_alone)  # the server takes leave of a closed connection in its own time
+
+
+async def test_a_thread_that_has_hung_up_is_not_waited_for_and_another_tells_the_next_commit(
+    driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: the bell is silenced when its engine is disposed of, and an engine may be used again after that."""
+    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 0.0)
+    bell = thread_bell.ThreadBell(driver.engine, CHANNEL)
+    for _ in range(2):
+        bell.ring()
+        assert await ear.next() == ""
+        await until(lambda: hung_up(bell))
+        bell.silence()
+
+
+async def hung_up(bell: thread_bell.ThreadBell) -> bool:
+    return bell._thread is None  # noqa: SLF001 - nothing else tells of it
 
 
 PROGRAM = """

@@ -163,6 +163,30 @@ async def test_what_rings_while_the_bell_hangs_up_is_told(
     await ear.next()
 
 
+async def test_a_server_that_takes_no_leave_is_left_all_the_same(
+    engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10, R12: with no error, and the next commit is told on a new connection."""
+    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 0.0)
+    left: list[asyncpg.Connection] = []
+
+    async def close(self: asyncpg.Connection, **options: float) -> None:
+        left.append(self)
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncpg.Connection, "close", close)
+    for _ in range(2):
+        wake_relays(engine.sync_engine, CHANNEL)
+        [task] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-wake-up"]
+        assert await ear.next() == ""
+        await task
+    monkeypatch.undo()
+    one, other = left
+    assert one is not other
+    assert one.is_closed()
+    assert other.is_closed()
+
+
 async def test_a_bell_that_is_cancelled_while_it_tells_says_it_as_its_last_word(
     engine: AsyncEngine, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:

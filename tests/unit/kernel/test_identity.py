@@ -164,6 +164,19 @@ async def test_the_store_in_memory_finds_an_aggregate_by_its_key_and_tells_of_it
     assert store.get(Order, 43) is None
 
 
+async def test_the_store_in_memory_counts_where_a_row_would_make_the_id() -> None:
+    """K12, C10: for those that have none, and past what is taken."""
+    store, made, given = InMemoryStore(), [Note(), Note()], Note(2)
+    store.put(given)
+    async with InMemoryUnitOfWork(store) as uow:
+        for note in made:
+            note.record(Placed("x"))
+            uow.repository(Note).add(note)
+        await uow.commit()
+    assert [note.id for note in (*made, given)] == [1, 3, 2]
+    assert [each.aggregate_key for each in store.outbox] == ["1", "3"]
+
+
 async def test_a_handler_in_a_unit_test_sees_the_key() -> None:
     """K12: of a recorded event, or as given."""
     seen: list[str | None] = []

@@ -245,6 +245,27 @@ class Sheet(BaseModel):
     code: Annotated[str, sensitive()] = ""
 
 
+class Shape:
+    """It shows nothing of what it holds."""
+
+    def __init__(self, corners: int) -> None:
+        self.corners = corners
+
+    def __repr__(self) -> str:
+        return "a shape"
+
+
+class Rounded(Shape):
+    """And shows itself as the other does."""
+
+
+@attrs.frozen(eq=False)
+class Token:
+    """It equals none but itself, whatever it holds."""
+
+    number: int = 1
+
+
 # Not under @event, since what it holds is only compared here.
 @attrs.frozen
 class Packed(DomainEvent):
@@ -272,6 +293,9 @@ class Packed(DomainEvent):
             ".items[30]: expected 30, found 0",
         ),
         ([[1]], [(1,)], ": expected [[1]], found [(1,)]"),
+        (Shape(3), Shape(4), ": differs, and both are shown as a shape"),
+        (Token(), Token(), ": differs, and both are shown as Token(number=1)"),
+        ([Shape(3)], [Rounded(3)], "[0]: differs, and both are shown as a shape"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -129,3 +130,29 @@ def test_a_map_by_identity_forgets_what_is_gone() -> None:
     kept.put(one, 2)
     del one
     assert not kept._entries  # noqa: SLF001 - nothing else tells of it
+
+
+def test_a_copy_of_such_a_map_made_while_something_goes_is_without_it() -> None:
+    """K12: the collector may come in the middle of a copy."""
+    kept, copies = WeakIdentityMap[Slotted | Point, int](), list[WeakIdentityMap[Slotted | Point, int]]()
+    going, staying = Point(1), Point(2)
+    kept.put(going, 1)
+    kept.put(staying, 2)
+    # The younger of two references to one object is told first, so that the map does not know yet.
+    younger = weakref.ref(going, lambda _: copies.append(kept.copy()))
+    del going
+    assert younger() is None
+    [copy] = copies
+    assert (len(copy._entries), copy.get(staying)) == (1, 2)  # noqa: SLF001 - nothing else tells of it
+
+
+def test_a_map_by_identity_keeps_the_last_value_and_one_that_goes_once_dropped_takes_no_other_along() -> None:
+    """K12."""
+    kept = WeakIdentityMap[Point, int]()
+    dropped, staying = Point(1), Point(1)
+    kept.put(dropped, 1)
+    kept.put(staying, 2)
+    kept.put(staying, 3)
+    kept.drop(dropped)
+    del dropped
+    assert kept.get(staying) == 3

@@ -16,7 +16,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from outbox_kernel.errors import DefinitionError, MalformedPayload, UnserializableEvent
 from outbox_kernel.kernel import deserialize_event, serialize_event
+from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.testing.copying import same_state
+from outbox_kernel.kernel.wire import blame
 from tests.unit.kernel.probes import Layout, probe, received, restored, sent
 
 T = TypeVar("T")
@@ -315,6 +317,14 @@ def test_free_json_that_holds_itself_or_is_nested_too_deeply_is_refused() -> Non
         UnserializableEvent, match="field 'value' holds free JSON of more than 100 levels; flatten"
     ):
         serialize_event(found)
+
+
+def test_an_error_that_no_field_shows_again_comes_out_as_it_is() -> None:
+    """K8: rather than that a field is blamed for it."""
+    error, found = TypeError("once"), probe(int)(1)
+    with pytest.raises(TypeError) as raised:
+        blame.unserializable(event_type_of(type(found)), found, json.dumps, error)
+    assert raised.value is error
 
 
 def test_a_model_that_its_own_validation_would_not_restore_is_refused() -> None:

@@ -16,8 +16,8 @@ from uuid import UUID
 import attrs
 import pytest
 
-from outbox_kernel.errors import DefinitionError, UnserializableEvent
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, event, serialize_event
+from outbox_kernel.errors import DefinitionError, MalformedPayload, UnserializableEvent
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, deserialize_event, event, serialize_event
 from tests.unit.kernel.probes import probe, restored, sent
 
 T = TypeVar("T")
@@ -322,3 +322,24 @@ def test_a_value_object_is_an_attrs_class_or_dataclass_of_one_field() -> None:
     assert is_value_object(Data)
     assert not is_value_object(Pair)
     assert not is_value_object(Email("a"))
+
+
+@attrs.frozen
+class Crate:
+    label: str = attrs.field(kw_only=True)
+    weight: int
+    note: str | None = attrs.field(kw_only=True, default=None)
+
+
+def test_a_field_that_is_named_may_stand_before_one_that_has_a_place() -> None:
+    @event("shipped")
+    class Shipped(DomainEvent):
+        label: str = attrs.field(kw_only=True)
+        crate: Crate
+        perhaps: Crate | None
+
+    for crate in (Crate(1, label="a"), Crate(2, label="b", note="fragile")):
+        found = Shipped(crate, crate, label="by sea")
+        assert restored(found) == found
+    with pytest.raises(MalformedPayload, match="key 'label' is missing"):
+        deserialize_event("shipped", '{"crate": null, "perhaps": null}')
