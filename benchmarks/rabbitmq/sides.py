@@ -12,7 +12,7 @@ from lagom import Container
 from benchmarks.databases import dsn_of
 from benchmarks.rabbitmq.broker import topology_named
 from benchmarks.relay.parcels import NoteStart
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
 from outbox_kernel.infrastructure.consumer.consumer import Consumer
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.relay import OutboxRelay
@@ -32,7 +32,7 @@ async def publish(
     topology = topology_named(name)
     publisher = topology.publishers[0]
     engine = create_engine(url)
-    outlet = rabbitmq(Address.parse(broker)).outlet(publisher, topology)
+    outlet = rabbitmq(broker).outlet(publisher, topology)
     relay = OutboxRelay(engine, Container(), handlers=[], publishers={publisher: outlet})
     meter.begin()
     running = asyncio.create_task(relay.run())
@@ -59,7 +59,7 @@ async def consume(
     [found] = [each for each in registered_handlers() if each.name == handler]
     engine = create_engine(url)
     relay = OutboxRelay(engine, Container(), handlers=[attrs.evolve(found, queue=queue)], queues=[queue])
-    consumer = Consumer(Address.parse(broker), topology, [queue], engine, relay=relay)
+    consumer = Consumer(rabbitmq(broker), topology, [queue], engine, relay=relay)
     meter.begin()
     relaying, taking = asyncio.create_task(relay.run()), asyncio.create_task(consumer.run())
     await _until_done(meter, over, url, events)

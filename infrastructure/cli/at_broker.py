@@ -1,4 +1,4 @@
-"""What the commands that speak to RabbitMQ themselves have in common."""
+"""What the commands that speak to the broker themselves have in common."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address, require_extra
+from outbox_kernel.infrastructure.brokers import carrying
 from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.telemetry import silence_clients
 
 if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.brokers.operated import OperatedBroker
     from outbox_kernel.infrastructure.settings import Settings
 
 
-def broker_of(settings: Settings) -> Address:
-    """Return where RABBITMQ_URL points, or say what is missing for it."""
-    address = Address.parse(settings.required_rabbitmq_url)
-    require_extra()
+def broker_of(settings: Settings) -> OperatedBroker:
+    """Return the broker of the settings, or say what is missing for it."""
     silence_clients()
-    return address
+    return carrying.broker_of(settings)
 
 
 class QueueName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
@@ -28,7 +27,7 @@ class QueueName(click.ParamType):  # type: ignore[type-arg]  # generic since cli
     name = "queue"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what AMQP cannot write."""
+        """Refuse what no broker can have."""
         try:
             size = len(value.encode())
         except UnicodeEncodeError:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outbox_kernel.infrastructure.brokers import Topology
-    from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+    from outbox_kernel.infrastructure.brokers.port import Broker
     from outbox_kernel.infrastructure.consumer.consumer import Consumer
     from outbox_kernel.infrastructure.relay import OutboxRelay
     from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -86,7 +86,7 @@ class Consuming:
     """What one process consumes, and how."""
 
     outbox: Outbox
-    address: Address
+    broker: Broker
     queues: tuple[str, ...]
     wait: bool
     once: bool
@@ -130,7 +130,7 @@ class Consuming:
         self._check_application(topology)
         relay = await self.outbox.ready_relay(queues=queues, wait=self.wait)
         consumer = Consumer(
-            self.address,
+            self.broker,
             topology,
             queues,
             relay.engine,
@@ -167,7 +167,7 @@ class Consuming:
             )
 
     def _about(self) -> dict[str, object]:
-        return {"queues": ", ".join(self.queues), "broker": str(self.address)}
+        return {"queues": ", ".join(self.queues), "broker": str(self.broker)}
 
 
 async def serve_until(

@@ -7,6 +7,7 @@ import asyncio
 import attrs
 import click
 
+from outbox_kernel.infrastructure.brokers.operated import Choice
 from outbox_kernel.infrastructure.brokers.topology import DEAD_LETTER_QUEUE
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.at_desk import TEXT
@@ -43,10 +44,8 @@ def command() -> None:
 @json_option
 def list_(*, source: str, message_id: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """List them with their reasons, the oldest first; they stay where they are."""
-    address = broker_of(Settings.from_environment())  # which asks for the extra that the rest needs
-    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, listed
-
-    found, left = asyncio.run(listed(address, source, most=limit, choice=Choice(message_id, queue)))
+    broker = broker_of(Settings.from_environment())
+    found, left = asyncio.run(broker.listed(source, most=limit, choice=Choice(message_id, queue)))
     rows = [attrs.asdict(each) for each in found]
     if as_json:
         print_json(rows)
@@ -73,12 +72,9 @@ def replay(
     """Send messages back to the queue that each came from, once what kept them from being stored is mended."""
     if (message_id is None and queue is None) != everything:
         raise click.UsageError("say which: --id ID, --queue NAME, or --all")
-    address = broker_of(Settings.from_environment())  # as above
-    from outbox_kernel.infrastructure.consumer.dead_letters import Choice, replayed
-
-    choice = Choice(message_id, queue)
+    broker, choice = broker_of(Settings.from_environment()), Choice(message_id, queue)
     with progress("replay") as begin:
-        number = asyncio.run(replayed(address, source, choice=choice, to=to, begin=begin))
+        number = asyncio.run(broker.replayed(source, choice=choice, to=to, begin=begin))
     if as_json:
         print_json({"replayed": number})
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -12,11 +11,6 @@ from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.cli.at_broker import broker_of
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
 from outbox_kernel.infrastructure.settings import Settings
-
-if TYPE_CHECKING:
-    from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import Finding
-    from outbox_kernel.infrastructure.brokers.topology import Topology
 
 
 @click.command("topology")
@@ -35,23 +29,12 @@ def command(*, apply: bool, optional: tuple[str, ...], as_json: bool) -> None:
     exchanges cannot be seen by AMQP; --apply makes it again, which changes nothing where it is there.
     """
     settings = Settings.from_environment()
-    address = broker_of(settings)
+    broker = broker_of(settings)
     topology = discover_topology(settings).with_optional(optional)
-    found = asyncio.run(_survey(address, topology, apply=apply))
+    found = asyncio.run(broker.survey(topology, apply=apply))
     if as_json:
         print_json([attrs.asdict(each) for each in found])
     else:
         print_rows([attrs.asdict(each) for each in found])
     if any(each.is_wrong for each in found):
         raise SystemExit(1)
-
-
-async def _survey(address: Address, topology: Topology, *, apply: bool) -> list[Finding]:
-    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import survey
-    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-
-    link = Link(address, "outbox topology")
-    try:
-        return await survey(link, topology, apply=apply)
-    finally:
-        await link.close()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
+    from outbox_kernel.infrastructure.brokers.port import Broker
     from outbox_kernel.infrastructure.brokers.topology import Topology
     from outbox_kernel.infrastructure.relay import OutboxRelay
 
@@ -39,7 +39,7 @@ class Consumer:
 
     def __init__(
         self,
-        address: Address,
+        broker: Broker,
         topology: Topology,
         queues: Sequence[str],
         engine: AsyncEngine,
@@ -55,11 +55,9 @@ class Consumer:
         self._stopping = asyncio.Event()
         self._takings = [
             Taking(
-                address,
-                topology,
+                broker.inlet(each, topology, prefetch=prefetch),
                 Storage(each, schema, now),
                 Line(engine),
-                prefetch,
                 stopping=self._stopping,
                 on_stored=relay.look_at,
                 on_change=self._note,

@@ -6,19 +6,18 @@ import asyncio
 import logging
 import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
-from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
+from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
+from outbox_kernel.infrastructure.consumer.burying import Burying
 from outbox_kernel.infrastructure.consumer.intake import Intake
 from outbox_kernel.infrastructure.consumer.troubles import Trouble, pause, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
-    from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.brokers.port import Inlet
     from outbox_kernel.infrastructure.consumer.storing import Storage
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.line import Line
@@ -29,42 +28,30 @@ _log = logging.getLogger("outbox.consumer")
 # A connection that has stood for so long is lost for another reason than the one before.
 PEACE_SECONDS = 60.0
 DRAIN_SECONDS_MAX = 10.0
-_LINK_NAME_CHARACTERS_MAX = 200
 
 
 class Taking:
-    """One queue's consumer, on connections of its own: what it fails over stops no other queue."""
+    """One queue's consumer, on an inlet of its own: what it fails over stops no other queue."""
 
     def __init__(
         self,
-        address: Address,
-        topology: Topology,
+        inlet: Inlet,
         storage: Storage,
         line: Line,
-        prefetch: int,
         *,
         stopping: asyncio.Event,
         on_stored: Callable[[Sequence[TurnKey]], None],
         on_change: Callable[[Taking], None],
     ) -> None:
         self.queue = storage.queue
-        self._topology = topology.reading([self.queue])
+        self._inlet, self._line = inlet, line
         self._stopping = stopping
+        self._ending = asyncio.Event()
         self._on_change = on_change
-        self._link = _link(address, f"outbox consumer {self.queue}")
-        self._connecting, storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
-        self._troubles = (self._connecting, storing, burying)
-        self._intake = Intake(
-            storage,
-            line,
-            prefetch,
-            on_stored,
-            self._begin_anew,
-            storing,
-            topology.reading([]),
-            _link(address, f"outbox dead letters of {self.queue}"),
-            burying,
-        )
+        self._connecting, self._storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
+        self._troubles = (self._connecting, self._storing, burying)
+        self._burying = Burying(self.queue, inlet, burying, self._ending, self._begin_anew)
+        self._intake = Intake(storage, line, inlet, self._burying, self._storing, on_stored)
         self._failures = 0
         self._peace_at = math.inf
         self.is_consuming = False
@@ -83,7 +70,7 @@ class Taking:
     async def is_empty(self) -> bool:
         """Whether we consume the queue, and nothing is left in it."""
         try:
-            return self.is_consuming and await self._intake.is_empty()
+            return self.is_consuming and await self._inlet.is_empty()
         except BrokerRefusal:
             return False  # the connection is lost, and made again
 
@@ -94,8 +81,8 @@ class Taking:
                 await self._take_once()
                 await pause(self._failures, self._stopping)
         finally:
-            await self._link.close()
-            await self._intake.close()
+            await self._inlet.close()
+            await self._line.close()
 
     async def _take_once(self) -> None:
         self._peace_at = math.inf
@@ -111,14 +98,15 @@ class Taking:
             self._connecting.begin(error)
         finally:
             self.is_consuming = False
-            self._link.drop()
-            self._intake.let_go()
+            # With what was wrong with it, it comes again.
+            await self._inlet.put_back()
+            self._burying.let_go()
+            self._storing.end(may_come_back=True)
             self._changed()
 
     async def _consume(self) -> None:
         """Consume the queue until it is lost, or told to stop."""
-        await declare(self._link, self._topology)
-        await self._intake.open(self._link)
+        await self._inlet.open()
         self._connecting.end(may_come_back=True)
         self._peace_at = time.monotonic() + PEACE_SECONDS
         self.is_consuming = True
@@ -127,33 +115,33 @@ class Taking:
         await self._serve()
 
     async def _serve(self) -> None:
+        self._ending.clear()
         stop = asyncio.create_task(self._stopping.wait(), name=f"outbox-consume-stop-{self.queue}")
-        serving = [
-            asyncio.create_task(serve(), name=f"outbox-{what}-{self.queue}")
-            for what, serve in (("consume", self._intake.serve), ("bury", self._intake.burying.serve))
-        ]
+        storing = asyncio.create_task(self._intake.serve(), name=f"outbox-consume-{self.queue}")
+        burying = asyncio.create_task(self._burying.serve(), name=f"outbox-bury-{self.queue}")
         try:
-            await asyncio.wait([stop, *serving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stop, storing, burying], return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set():
-                await self._drain(serving)
+                await self._drain(storing)
         finally:
-            for task in (stop, *serving):
+            for task in (stop, storing, burying):
                 task.cancel()
-            await asyncio.wait([stop, *serving])
-        for task in serving:
+            await asyncio.wait([stop, storing, burying])
+        for task in (storing, burying):
             if not task.cancelled():
                 task.result()
 
-    async def _drain(self, serving: Sequence[asyncio.Task[None]]) -> None:
+    async def _drain(self, storing: asyncio.Task[None]) -> None:
         """Store what has been taken; without a database or a broker it stays with the broker, and comes again."""
-        draining = asyncio.create_task(self._intake.drain(), name=f"outbox-drain-{self.queue}")
-        await asyncio.wait(
-            [draining, *serving], timeout=DRAIN_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED
-        )
-        draining.cancel()
-        await asyncio.wait([draining])
-        if not draining.cancelled() and (error := draining.exception()):
-            _log.warning("%s; what was not acknowledged comes again", error, extra={"queue": self.queue})
+        self._ending.set()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                    await self._inlet.finish()
+                    await asyncio.wait([storing])
+                    await self._burying.drain()
+        except BrokerRefusal as refusal:
+            _log.warning("%s; what was not acknowledged comes again", refusal, extra={"queue": self.queue})
 
     def _begin_anew(self) -> None:
         self._failures = 0
@@ -161,7 +149,3 @@ class Taking:
 
     def _changed(self) -> None:
         self._on_change(self)
-
-
-def _link(address: Address, name: str) -> Link:
-    return Link(address, name[:_LINK_NAME_CHARACTERS_MAX])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import TopologyConflict
+from outbox_kernel.infrastructure.brokers.port import TopologyConflict
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.relay.pausing import Pause
 from outbox_kernel.infrastructure.relay.running import storable

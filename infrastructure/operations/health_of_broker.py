@@ -1,12 +1,12 @@
-"""Doctor's look at RabbitMQ: whether it answers, what stands there, and what it holds as dead (O1, T2)."""
+"""Doctor's look at the broker: whether it answers, what stands there, and what it holds as dead (O1, T2)."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.brokers.carrying import broker_of
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address, require_extra
+from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
 from outbox_kernel.infrastructure.errors import MissingExtra
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.plain_text import count
@@ -15,7 +15,7 @@ from outbox_kernel.kernel.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import Finding
+    from outbox_kernel.infrastructure.brokers.operated import Finding, OperatedBroker
     from outbox_kernel.infrastructure.brokers.topology import Topology
     from outbox_kernel.infrastructure.settings import Settings
 
@@ -23,44 +23,25 @@ ANSWER_SECONDS_MAX = 15.0
 
 
 async def examine_broker(settings: Settings) -> list[Check]:
-    """Check the broker of RABBITMQ_URL; nothing where there is none, or nothing that needs it."""
+    """Check the broker of the settings; nothing where there is none, or nothing that needs it."""
     if settings.rabbitmq_url is None:
         return []
     try:
-        require_extra()
-        address, topology = Address.parse(settings.rabbitmq_url), discover_topology(settings)
+        broker, topology = broker_of(settings), discover_topology(settings)
     except MissingExtra:
         return []
     except KernelError as error:
         return [fail("broker", *halves(error))]
-    return await _answered(address, topology) if topology.publishers or topology.queues else []
+    return await _examine(broker, topology) if topology.publishers or topology.queues else []
 
 
-async def _answered(address: Address, topology: Topology) -> list[Check]:
-    from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal  # noqa: PLC0415 - needs the extra
-
+async def _examine(broker: OperatedBroker, topology: Topology) -> list[Check]:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            return await _examine(address, topology)
-    except TimeoutError:
-        detail = f"RabbitMQ at {address} did not answer within {ANSWER_SECONDS_MAX:g} s"
-        return [warn("broker", detail, "look at its load, its alarms (`rabbitmqctl status`) and the network")]
+        found, dead = await broker.examine(topology, seconds_max=ANSWER_SECONDS_MAX)
     except BrokerRefusal as refusal:
         # What is to be published waits, and goes out by itself when the broker is back.
         return [warn("broker", *halves(refusal))]
-
-
-async def _examine(address: Address, topology: Topology) -> list[Check]:
-    from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import number_in, survey  # noqa: PLC0415 - needs the extra
-    from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link  # noqa: PLC0415 - needs the extra
-
-    link = Link(address, "outbox doctor")
-    try:
-        found = await survey(link, topology, apply=False)
-        dead = await number_in(link, topology.dead_letter_queue)
-    finally:
-        await link.close()
-    checks = [ok("broker", f"RabbitMQ at {address} answers"), *_topology(found)]
+    checks = [ok("broker", f"{broker.name} at {broker} answers"), *_topology(found)]
     return checks if dead is None else [*checks, _dead(topology.dead_letter_queue, dead)]
 
 

@@ -12,35 +12,28 @@ from aio_pika import ExchangeType
 from aio_pika.exceptions import ChannelClosed, ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
-    BrokerForbids,
-    BrokerRefusal,
-    explained,
-    told,
-)
+from outbox_kernel.infrastructure.brokers.operated import Finding
+from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal, TopologyConflict
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained, told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from aio_pika.abc import AbstractChannel
 
+    from outbox_kernel.infrastructure.brokers.operated import State
     from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
     from outbox_kernel.infrastructure.brokers.topology import Topology
 
 _log = logging.getLogger("outbox.broker")
 
 _VALUE = re.compile(r"the value '(.*)' of type")
-State = Literal["present", "missing", "made", "bound", "unseen", "conflict", "forbidden"]
 _CONFLICT = re.compile(
     r"inequivalent arg '(.+?)' for (exchange|queue) '(.+?)' in .*?: received (.+?) but current is (.+)"
 )
 DECLARE_SECONDS_MAX = 10.0
 # Other types count each look at a letter as a delivery, and throw it away after some.
 CLASSIC = {"x-queue-type": "classic"}
-
-
-class TopologyConflict(BrokerRefusal):
-    """An exchange or a queue of this name exists, and is another one."""
 
 
 @attrs.frozen
@@ -56,26 +49,6 @@ class Thing:
     def __str__(self) -> str:
         """Name it."""
         return f"{self.kind} {self.name!r}"
-
-
-@attrs.frozen
-class Finding:
-    """How a thing stands."""
-
-    kind: str
-    name: str
-    state: State
-    detail: str = ""
-
-    @property
-    def stands(self) -> bool:
-        """Whether it is there, and may be bound."""
-        return self.state in ("present", "made")
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether somebody has to do something about it."""
-        return self.state in ("missing", "conflict", "forbidden")
 
 
 def things(topology: Topology) -> Iterator[Thing]:
@@ -174,8 +147,12 @@ async def _exists(link: Link, thing: Thing) -> bool:
 
 
 async def _make(link: Link, thing: Thing, *, passive: bool = False) -> None:
+    how: dict[str, Any] = {"durable": True, "passive": passive, "timeout": DECLARE_SECONDS_MAX}
     async with _channel(link) as channel:
-        await _declare(channel, thing, passive=passive)
+        if thing.kind == "exchange":
+            await channel.declare_exchange(thing.name, ExchangeType.TOPIC, **how)
+        else:
+            await channel.declare_queue(thing.name, arguments=None if passive else thing.arguments, **how)
 
 
 @asynccontextmanager
@@ -187,22 +164,6 @@ async def _channel(link: Link) -> AsyncIterator[AbstractChannel]:
             yield channel
     finally:
         await channel.close()
-
-
-async def _declare(channel: AbstractChannel, thing: Thing, *, passive: bool = False) -> None:
-    seconds = DECLARE_SECONDS_MAX
-    if thing.kind == "exchange":
-        await channel.declare_exchange(
-            thing.name, ExchangeType.TOPIC, durable=True, passive=passive, timeout=seconds
-        )
-        return
-    await channel.declare_queue(
-        thing.name,
-        durable=True,
-        passive=passive,
-        arguments=None if passive else thing.arguments,
-        timeout=seconds,
-    )
 
 
 def _refused(thing: Thing, user: str, state: State, refusal: BrokerRefusal) -> Finding:

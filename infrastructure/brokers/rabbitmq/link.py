@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from aio_pika import connect
 from pamqp.header import ContentHeader
@@ -14,6 +14,8 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import read_whatever
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractMessage
 
     from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
@@ -52,12 +54,11 @@ class Link:
 
     async def channel(self, *, confirms: bool = True) -> AbstractChannel:
         """Open a channel, on a new connection if there is none."""
-        with explained(self.address, self._answer_seconds_max):
-            async with asyncio.timeout(self._answer_seconds_max):
-                connection = await self._connected()
-                channel = connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
-                await channel.initialize()
-                return channel
+        async with self.step(self._answer_seconds_max):
+            connection = await self._connected()
+            channel = connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+            await channel.initialize()
+        return channel
 
     async def blocked(self) -> bool:
         """Whether the broker has asked us to send nothing: an alarm of its memory or its disk."""
@@ -89,6 +90,21 @@ class Link:
         self.drop()
         if self._closing:
             await asyncio.wait(self._closing)
+
+    @asynccontextmanager
+    async def step(self, seconds_max: float) -> AsyncIterator[None]:
+        """Give what is done inside so much time, and raise what goes wrong there as a sentence."""
+        with explained(self.address, seconds_max):
+            async with asyncio.timeout(seconds_max):
+                yield
+
+    async def __aenter__(self) -> Self:
+        """Use it once."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Hang up."""
+        await self.close()
 
     async def _connected(self) -> AbstractConnection:
         async with self._turn:

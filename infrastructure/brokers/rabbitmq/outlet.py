@@ -24,12 +24,18 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import ChannelAccessRefused, ConnectionChannelError
 
-from outbox_kernel.infrastructure.brokers.port import PUBLISHED, Message, Outage, Outcome, Refused
+from outbox_kernel.infrastructure.brokers.port import (
+    PUBLISHED,
+    BrokerForbids,
+    BrokerRefusal,
+    Message,
+    Outage,
+    Outcome,
+    Refused,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link, header_bytes
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
-    BrokerForbids,
-    BrokerRefusal,
     alarm,
     explained,
     is_cancelled,
@@ -41,7 +47,6 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractExchange
 
-    from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
     from outbox_kernel.infrastructure.brokers.topology import Publisher, Topology
 
 _log = logging.getLogger("outbox.publisher")
@@ -56,19 +61,6 @@ LOOK_SECONDS = 0.1
 LOST = (AMQPError, ChannelInvalidStateError, OSError, asyncio.CancelledError)
 TIMEOUT = TimeoutError  # which is an OSError, too
 _TOO_LARGE = re.compile(r"message size (\d+)")
-
-
-@attrs.frozen
-class RabbitBroker:
-    """RabbitMQ at an address."""
-
-    address: Address
-    confirm_seconds_max: float = CONFIRM_SECONDS_MAX
-
-    def outlet(self, publisher: Publisher, topology: Topology) -> RabbitOutlet:
-        """Return the outlet of a publisher; each has a connection of its own."""
-        link = Link(self.address, f"outbox publisher {publisher.name}")
-        return RabbitOutlet(link, publisher, topology, self.confirm_seconds_max)
 
 
 @attrs.define(eq=False)
@@ -126,8 +118,8 @@ class RabbitOutlet:
             assert self._channel is not None  # noqa: S101 - opened just now
             with explained(self.link.address, self.confirm_seconds_max):
                 await self.link.unblocked()
-                async with asyncio.timeout(self.confirm_seconds_max):
-                    await self._knock(self._channel)
+            async with self.link.step(self.confirm_seconds_max):
+                await self._knock(self._channel)
         except BrokerRefusal as refusal:
             return await self._outage(refusal, refusal.__cause__)
         return None

@@ -21,7 +21,7 @@ from aio_pika.exceptions import (
 )
 from aiormq.exceptions import AuthenticationError
 
-from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.brokers.port import BrokerLoginRefused, BrokerRefusal, BrokerUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,24 +31,7 @@ if TYPE_CHECKING:
 TROUBLE = (*CONNECTION_EXCEPTIONS, TimeoutError, EOFError)
 """All that a broker which is gone, or refuses, may raise."""
 
-
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
-
-
-class BrokerRefusal(InfrastructureError):
-    """The broker, or the road to it, said no; the client's error is the `__cause__`."""
-
-
-class BrokerUnreachable(BrokerRefusal):
-    """Nothing answers at the address, or the connection was lost."""
-
-
-class BrokerLoginRefused(BrokerRefusal):
-    """The broker does not let this user in, or not into this vhost."""
-
-
-class BrokerForbids(BrokerRefusal):
-    """The user is in, and may not do this."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A stage per adapter: how to see what arrived, and how to make its broker fail."""
+"""A stage per adapter of both ports: how to see what arrived, and how to make its broker fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import attrs
 from aio_pika import connect
 from aio_pika.abc import AbstractConnection
 
-from outbox_kernel.infrastructure.brokers import Message, Outlet, Publisher, Queue, Topology
+from outbox_kernel.infrastructure.brokers import Inlet, Message, Outlet, Publisher, Queue, Topology
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import things
@@ -50,6 +50,9 @@ class Stage(Protocol):
     def outlet(self, topology: Topology | None = None) -> Outlet:
         """An outlet of the first publisher."""
 
+    def inlet(self, queue: str, *, prefetch: int) -> Inlet:
+        """An inlet of a queue; it is closed at the end."""
+
     async def arrived(self, queue: str) -> list[Message]:
         """Take what is in a queue; it must exist."""
 
@@ -80,6 +83,9 @@ class InMemory:
         found = topology or self.topology
         return self.broker.outlet(found.publishers[0], found)
 
+    def inlet(self, queue: str, *, prefetch: int) -> Inlet:
+        return self.broker.inlet(queue, self.topology, prefetch=prefetch)
+
     async def arrived(self, queue: str) -> list[Message]:
         messages, self.broker.queues[queue] = self.broker.queues[queue], []
         return messages
@@ -109,6 +115,7 @@ class OnRabbit:
     witness: AbstractConnection
     topology: Topology = attrs.Factory(topology)
     outlets: list[RabbitOutlet] = attrs.Factory(list)
+    inlets: list[Inlet] = attrs.Factory(list)
 
     def outlet(self, topology: Topology | None = None) -> RabbitOutlet:
         found = topology or self.topology
@@ -116,6 +123,10 @@ class OnRabbit:
         assert isinstance(outlet, RabbitOutlet)
         self.outlets.append(outlet)
         return outlet
+
+    def inlet(self, queue: str, *, prefetch: int) -> Inlet:
+        self.inlets.append(rabbitmq(self.address).inlet(queue, self.topology, prefetch=prefetch))
+        return self.inlets[-1]
 
     async def arrived(self, queue: str) -> list[Message]:
         found: list[Message] = []
@@ -169,6 +180,8 @@ async def on_rabbit(broker: Broker) -> AsyncIterator[OnRabbit]:
         finally:
             for outlet in stage.outlets:
                 await outlet.close()
+            for inlet in stage.inlets:
+                await inlet.close()
             await stage.sweep()
             await witness.close()
 

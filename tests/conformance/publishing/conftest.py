@@ -1,4 +1,4 @@
-"""Every test here runs on each adapter of the publisher's port."""
+"""Every test here, and of consuming, runs on each broker."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import attrs
@@ -12,9 +13,16 @@ from aio_pika import Message
 from aio_pika.exceptions import DeliveryError
 
 from outbox_kernel.infrastructure.brokers import Topology
+from outbox_kernel.infrastructure.brokers.port import Incoming
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
+from outbox_kernel.infrastructure.brokers.rabbitmq.burying import (
+    BYTES_PER_SECOND_MIN,
+    CONFIRM_SECONDS_MAX,
+    Burial,
+)
+from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.consumer.burying import BYTES_PER_SECOND_MIN, CONFIRM_SECONDS_MAX, Burying
+from outbox_kernel.infrastructure.consumer.burying import Burying
 from outbox_kernel.infrastructure.consumer.troubles import Trouble
 
 SECONDS = 120
@@ -63,8 +71,12 @@ class Road:
         self.dropped += 1
         self.is_open = False
 
-    async def bury(self, message: Any) -> None:
-        self.buried.append(message)
+
+class Inlet(RabbitInlet):
+    """The way to that broker, which takes note of what it acknowledges."""
+
+    async def acknowledge(self, messages: Sequence[Incoming]) -> None:
+        cast("Road", self.link).buried += messages
 
 
 @attrs.frozen
@@ -79,10 +91,22 @@ class Arrived:
         return None
 
 
+def arrived(body: bytes) -> Incoming:
+    return Incoming(None, {}, body, Arrived(body))
+
+
+def burying_on(road: Road, trouble: Trouble, on_settled: Callable[[], None]) -> Burying:
+    link = cast("Link", road)
+    inlet = Inlet("q", Topology(), 1, link, Burial("q", Topology(), link))
+    return Burying("q", inlet, trouble, asyncio.Event(), on_settled)
+
+
 async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trouble:
     """Bury one message, and return what is wrong when it is over or has failed."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.time.monotonic", lambda: road.now)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0)
+    monkeypatch.setattr(
+        "outbox_kernel.infrastructure.brokers.rabbitmq.burying.time.monotonic", lambda: road.now
+    )
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0)
     over, failed = asyncio.Event(), asyncio.Event()
     trouble = Trouble("q", lambda: None)
 
@@ -91,9 +115,8 @@ async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trou
         await asyncio.Event().wait()
 
     monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
-    link = cast("Link", road)
-    burying = Burying("q", Topology(), link, trouble, asyncio.Event(), road.bury, road.bury, over.set)
-    burying.take([(cast("Any", Arrived(body)), "its body is no JSON")])
+    burying = burying_on(road, trouble, over.set)
+    burying.take([(arrived(body), "its body is no JSON")])
     task = asyncio.create_task(burying.serve())
     ends = [asyncio.create_task(each.wait()) for each in (over, failed)]
     await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -143,18 +166,18 @@ async def test_a_letter_that_is_not_taken_goes_behind_the_others_and_the_way_is_
             failed.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.declare", declare)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.declare", declare)
     monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0)
-    link, trouble, topology = cast("Link", road), Trouble("q", lambda: None), Topology()
-    burying = Burying("q", topology, link, trouble, asyncio.Event(), road.bury, road.bury, lambda: None)
-    burying.take([(cast("Any", Arrived(body)), "no JSON") for body in (b"first", b"second", b"third")])
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0)
+    trouble = Trouble("q", lambda: None)
+    burying = burying_on(road, trouble, lambda: None)
+    burying.take([(arrived(body), "no JSON") for body in (b"first", b"second", b"third")])
     task = asyncio.create_task(burying.serve())
     await asyncio.wait_for(failed.wait(), 20)
     task.cancel()
     await asyncio.wait([task])
     assert [each.body for each in road.buried] == [b"second", b"third"]
     assert road.bodies == [b"first", b"second", b"third", b"first"]
-    assert declared == [topology]
-    assert burying.keeps_any
+    assert declared == [Topology()]
+    assert [message.body for message, _ in burying._kept] == [b"first"]  # noqa: SLF001 - nothing else knows
     assert "does not take a dead letter of queue 'q'" in str(trouble.error)

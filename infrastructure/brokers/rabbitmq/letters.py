@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from aio_pika import DeliveryMode, Message
+
+from outbox_kernel.infrastructure.brokers.port import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER, epitaph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aio_pika.abc import AbstractIncomingMessage
 
-REASON_HEADER = "x-outbox-reason"
-QUEUE_HEADER = "x-outbox-queue"
-MOMENT_HEADER = "x-outbox-at"
 # What we, or the broker, have written on it; left there, it would tell of the death before, should it die again.
 _OF_THE_DEATH = (
     *(REASON_HEADER, QUEUE_HEADER, MOMENT_HEADER),
@@ -30,12 +28,7 @@ _FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 
 def letter_of(message: AbstractIncomingMessage, queue: str, reason: str) -> Message:
     """Return the message with what became of it."""
-    added = {
-        REASON_HEADER: reason,
-        QUEUE_HEADER: queue,
-        MOMENT_HEADER: datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    return _copy(message, {**message.headers, **added})
+    return _copy(message, {**message.headers, **epitaph(queue, reason)})
 
 
 def sent_again(letter: AbstractIncomingMessage) -> Message:

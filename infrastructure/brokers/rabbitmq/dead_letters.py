@@ -7,19 +7,20 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import counts_looks
-from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, explained
-from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
-from outbox_kernel.infrastructure.consumer.letters import (
+from outbox_kernel.infrastructure.brokers.operated import Choice, Letter
+from outbox_kernel.infrastructure.brokers.port import (
     MOMENT_HEADER,
     QUEUE_HEADER,
     REASON_HEADER,
-    sent_again,
+    BrokerRefusal,
 )
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import counts_looks
+from outbox_kernel.infrastructure.brokers.rabbitmq.letters import sent_again
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained
+from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
@@ -42,35 +43,6 @@ class LookRefused(InfrastructureError):
 
 class ReplayRefused(InfrastructureError):
     """The queue that a letter came from does not take it back."""
-
-
-@attrs.frozen
-class Letter:
-    """A message among the dead letters."""
-
-    id: str | None
-    event_type: str | None
-    queue: str | None
-    """Where it came from, if that is known."""
-    reason: str | None
-    since: str | None
-    bytes: int
-
-    def __str__(self) -> str:
-        """Name it."""
-        return f"message {self.id}" if self.id else "a message that has no id"
-
-
-@attrs.frozen
-class Choice:
-    """Which letters are meant; all, where nothing is said."""
-
-    id: str | None = None
-    queue: str | None = None
-
-    def means(self, letter: Letter) -> bool:
-        """Whether this is one of them."""
-        return self.id in (None, letter.id) and self.queue in (None, letter.queue)
 
 
 async def listed(address: Address, queue: str, *, most: int, choice: Choice) -> tuple[list[Letter], int]:
@@ -121,8 +93,7 @@ async def replayed(
 async def _opened(
     address: Address, queue: str, *, leaves_some: bool
 ) -> AsyncIterator[tuple[AbstractChannel, AbstractQueue]]:
-    link = Link(address, "outbox dead-letters")
-    try:
+    async with Link(address, "outbox dead-letters") as link:
         if leaves_some and await counts_looks(link, queue):
             raise LookRefused(
                 f"queue {queue!r} is no classic one, so each look counts as a delivery, and after some the broker "
@@ -140,8 +111,6 @@ async def _opened(
                 ) from refusal
             raise
         yield channel, source
-    finally:
-        await link.close()
 
 
 def _number(source: AbstractQueue) -> int:
