@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -29,7 +29,7 @@ Act = Callable[[Any], Awaitable[None]]
 LEASE_SECONDS = 15.0
 # Tests begin a little ahead of the server's clock, so that what is put into the outbox is due at once.
 AHEAD_SECONDS = 60.0
-TABLES = (
+TABLES: tuple[str, ...] = (
     *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
     *("bank_wallets", "bank_entries", "bank_journal"),
 )
@@ -88,12 +88,12 @@ class Stage:
     start: datetime
     sessions: async_sessionmaker[AsyncSession]
     container: Container
-    relays: list[OutboxRelay] = attrs.Factory(list)
+    relays: list[Any] = attrs.Factory(list)
     lines: list[Line] = attrs.Factory(list)
     versions: dict[UUID, int] = attrs.Factory(dict)
 
     @classmethod
-    async def on(cls, engine: AsyncEngine, witness: Any) -> Stage:
+    async def on(cls, engine: AsyncEngine, witness: Any) -> Self:
         await witness.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY")
         now = await witness.fetchval("SELECT clock_timestamp()")
         sessions = Bank.on(engine).sessions
@@ -141,7 +141,7 @@ class Stage:
     def at(self, seconds: float) -> datetime:
         return self.start + timedelta(seconds=seconds)
 
-    def relay(self, *handlers: HandlerRegistration, at: float | None = 0, **settings: Any) -> OutboxRelay:
+    def relay(self, *handlers: HandlerRegistration, at: float | None = 0, **settings: Any) -> Any:
         """A relay that carries these, at a time of the test's choice; None: the server's."""
         now = None if at is None else self.at(at)
         chosen = {"lease_seconds": LEASE_SECONDS, **settings}

@@ -18,7 +18,7 @@ RELAYS = "SELECT count(*) FROM outbox_relays"
 
 
 @asynccontextmanager
-async def serving(relay: OutboxRelay) -> AsyncIterator[asyncio.Task[None]]:
+async def serving(relay: Any) -> AsyncIterator[asyncio.Task[None]]:
     """Run it in the background, and stop it at the end."""
     task = asyncio.create_task(relay.run())
     try:

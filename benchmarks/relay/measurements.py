@@ -13,6 +13,7 @@ from benchmarks.relay.drain import measure_drain, measure_hot
 from benchmarks.relay.effects import measure_effects
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.latency import measure_latency
+from benchmarks.relay.log import measure_log_drain
 from benchmarks.relay.pinned import measure_pinned
 from benchmarks.relay.scale import measure_scale
 from benchmarks.relay.sizes import FULL, SHORT
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = {
     "drain": measure_drain,
     "hot": measure_hot,
+    "log_drain": measure_log_drain,
     "effects": measure_effects,
     "latency": measure_latency,
     "writers": measure_writers,

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.postgres.asyncpg_inside import prepares_nothing
 from outbox_kernel.infrastructure.postgres.connections import connect
-from outbox_kernel.infrastructure.postgres.explain import explain
+from outbox_kernel.infrastructure.postgres.explain import address_of, explain
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -34,10 +35,20 @@ class Line:
     SQLAlchemy Core either: claims and marks are the hot path (`outbox bench relay` shows what it costs).
     """
 
-    def __init__(self, engine: AsyncEngine, *, deadline_seconds: float = CALL_SECONDS_MAX) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        deadline_seconds: float = CALL_SECONDS_MAX,
+        settings: Mapping[str, str] | None = None,
+        reopens: bool = True,
+    ) -> None:
         self._engine = engine
+        self._settings = settings or {}
         self._deadline_seconds = deadline_seconds
+        self._reopens = reopens
         self._connection: asyncpg.Connection | None = None
+        self._is_lost = False
         self._turn = asyncio.Lock()
         self.unanswered = False
         """Whether the last call may have had an effect that nobody heard of."""
@@ -71,6 +82,13 @@ class Line:
                 raise
         return rows
 
+    def check(self) -> None:
+        """Raise if the connection was lost, and is not to be made anew: who relied on it is to begin anew, too."""
+        if self._connection is not None and self._connection.is_closed():
+            self._is_lost = True
+        if self._is_lost and not self._reopens:
+            raise self._lost("it was closed")
+
     async def close(self) -> None:
         """Hang up."""
         connection, self._connection = self._connection, None
@@ -84,17 +102,23 @@ class Line:
     async def _ready(self) -> AsyncIterator[asyncpg.Connection]:
         """Lend the connection; one that has failed in any way but an answer of the server is never used again."""
         self.unanswered = False
+        self.check()
         connection = self._connection
         if connection is None or connection.is_closed():
             connection = self._connection = await connect(self._engine.sync_engine)
+            if self._settings and not prepares_nothing(connection):
+                sets = [f"SET {name} = '{value}'" for name, value in self._settings.items()]
+                await connection.execute("; ".join(sets), timeout=self._deadline_seconds)
         try:
             yield connection
         except asyncpg.PostgresError as error:
             if connection.is_closed() or isinstance(error, asyncpg.PostgresConnectionError):
                 self._drop()
+                self._is_lost = True
             raise self._told(error) from error
         except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             self._drop()
+            self._is_lost = True
             raise self._told(error) from error
         except (
             BaseException
@@ -116,4 +140,12 @@ class Line:
         if isinstance(error, asyncpg.InternalClientError):
             # The driver's word for a connection that was cut between two of its calls.
             return DatabaseUnreachable(f"the connection broke in the middle of a call: {error}")
-        return explain(error, self._engine.url) or error
+        told = explain(error, self._engine.url) or error
+        return self._lost(str(error)) if isinstance(told, DatabaseUnreachable) else told
+
+    def _lost(self, reason: str) -> DatabaseUnreachable:
+        # Whether the server is there at all, the next connection finds out.
+        return DatabaseUnreachable(
+            f"a connection to PostgreSQL at {address_of(self._engine.url)} was lost ({reason}): if that goes on, look "
+            "at the server's log, and at what stands between"
+        )

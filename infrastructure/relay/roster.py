@@ -50,6 +50,11 @@ class Carried:
             object.__setattr__(self, name, getattr(self.registration, name))
 
     @property
+    def from_beginning(self) -> bool:
+        """Whether it is to get all of the log when it is new."""
+        return self.registration.start == "beginning"
+
+    @property
     def patterns(self) -> list[str]:
         """The event types it is for."""
         return sorted({*self._known_types, *self.registration.patterns})
@@ -93,6 +98,8 @@ class CarriedPublisher:
     publisher: Publisher
     outlet: Outlet
     schedule: RetrySchedule
+    from_beginning: bool = False
+    """Whether it is to get all of the log when it is new."""
     kind: ClassVar[str] = "publisher"
     ordered: ClassVar[bool] = True
     renamed_from: ClassVar[str | None] = None
@@ -204,6 +211,8 @@ class Subscription:
     ordered: bool
     paused: bool
     retired: bool
+    source: str | None = None
+    """The queue whose events it is for; None: those written here."""
 
     def matches(self, event_type: str) -> bool:
         """Whether it is for events of this type."""

@@ -34,6 +34,10 @@ class GivenBack(BaseException):
     """The run was ended by the relay, not by itself: it is nobody's failure, and is to be run again."""
 
 
+class Away(BaseException):
+    """What the run needs is away: it is nobody's failure, and is to be run again once that is back."""
+
+
 @attrs.define(eq=False)
 class Run:
     """A handler at work."""

@@ -73,7 +73,7 @@ async def test_without_a_database_in_the_url_and_with_a_schema_both_are_told(
         await database_ready(engine, settings, wait=False)
     await engine.dispose()
     assert str(said.value).startswith(
-        "the default database (DATABASE_URL names none) is not migrated (outbox_0001, "
+        "the default database (DATABASE_URL names none) is not migrated (outbox_0001 "
     )
     assert str(said.value).endswith(
         ": run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in nowhere"

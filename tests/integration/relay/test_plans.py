@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,13 @@ SELECT event_id, position, 'h', 'bank.wallet:' || aggregate_id, 'done' FROM even
 """
 
 
+def blocks_of(table: str, plan: dict[str, Any]) -> int:
+    """How many blocks a plan's nodes have read of a table, their indexes included."""
+    if plan.get("Relation Name") == table and plan["Node Type"] != "ModifyTable":
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+    return sum(blocks_of(table, below) for below in plan.get("Plans", []))
+
+
 @pytest.mark.servers
 async def test_to_close_events_reads_their_deliveries_and_no_others(stage: Stage) -> None:
     """R13: in a plan that was made when there were hardly any, too, which the server keeps to for a while."""
@@ -73,4 +81,5 @@ async def test_to_close_events_reads_their_deliveries_and_no_others(stage: Stage
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE closing (ARRAY{positions}, NULL)"
         )
     [found] = json.loads(told)
-    assert found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"] < 500
+    # A few for each event: all of them are some hundreds. What is written to the events' own indexes is another matter.
+    assert 0 < blocks_of("outbox_deliveries", found["Plan"]) < 100

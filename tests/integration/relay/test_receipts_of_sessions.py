@@ -8,9 +8,11 @@ from typing import Any
 
 import attrs
 import pytest
-from sqlalchemy import create_engine, event, func, insert, select, text
+from sqlalchemy import Column, MetaData, Table, Text, create_engine, event, func, insert, select, text
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import StaticPool
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, RunOver
 from outbox_kernel.infrastructure.outbox import install_capture
@@ -21,6 +23,11 @@ from tests.domain import Noted, Wallet, journal
 from tests.drivers import NAMES, Driver
 from tests.relaying import Stage, handler, has_claimed
 from tests.waiting import until
+
+FAILS_AT_ITS_COMMIT = (
+    "CREATE TEMPORARY TABLE once (number int UNIQUE DEFERRABLE INITIALLY DEFERRED) ON COMMIT DROP",
+    "INSERT INTO once VALUES (1), (1)",
+)
 
 
 def line(what: str) -> Any:
@@ -421,6 +428,52 @@ async def test_a_commit_in_another_database_takes_no_receipt(stage: Stage, elsew
     assert await elsewhere.journal() == ["there", "there too", "last"]
     assert await stage.receipts() == [("a", "h", "done")]
     assert await stage.deliveries() == {}
+
+
+async def test_a_commit_in_a_database_of_another_kind_takes_no_receipt(stage: Stage) -> None:
+    """R6: it cannot even be asked which it is."""
+    notes = Table("notes", MetaData(), Column("what", Text))
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    notes.metadata.create_all(engine)
+    make = install_capture(sessionmaker(binds={notes: engine}))
+
+    async def act(event: Any) -> None:
+        for what in ("there", "there too"):
+            with make.begin() as session:
+                session.execute(insert(notes).values(what=what))
+        await stage.enter("here")
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    with engine.connect() as connection:
+        assert list(connection.scalars(select(notes))) == ["there", "there too"]
+    engine.dispose()
+    assert await stage.journal() == ["here"]
+    assert await stage.receipts() == [("a", "h", "done")]
+
+
+async def test_a_commit_that_failed_at_the_server_cannot_be_made_again(stage: Stage) -> None:
+    """R6: its effect is gone, so that a receipt of it would be one of nothing."""
+    again: list[BaseException] = []
+
+    async def act(event: Any) -> None:
+        async with stage.sessions() as session:
+            await session.execute(line("never"))
+            for statement in FAILS_AT_ITS_COMMIT:
+                await session.execute(text(statement))
+            with pytest.raises(IntegrityError):
+                await session.commit()
+            try:
+                await session.commit()
+            except SQLAlchemyError as error:
+                again.append(error)
+                raise
+
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert len(again) == 1
+    assert (await stage.journal(), await stage.receipts()) == ([], [])
+    assert await stage.deliveries() == {("a", "h"): "waiting"}
 
 
 async def test_the_outbox_is_known_by_whatever_engine(stage: Stage) -> None:

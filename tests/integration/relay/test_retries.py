@@ -206,7 +206,7 @@ async def test_a_wait_beyond_all_calendars_stops_nobody(stage: Stage, seconds: f
 
 
 async def test_the_newest_error_of_an_event_is_shown(stage: Stage) -> None:
-    """DESIGN: error_message and retry_count of the event."""
+    """S: error_message and retry_count of the event."""
     first = Recorder().fail("a", times=1)
     second = Recorder().fail("a", times=3)
     await stage.put("a")

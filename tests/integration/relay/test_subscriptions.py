@@ -164,7 +164,7 @@ async def test_a_relay_that_cannot_subscribe_under_its_next_lease_takes_another(
 
 
 async def test_a_paused_handler_waits_without_a_try(stage: Stage) -> None:
-    """DESIGN: its deliveries are written waiting; others go on."""
+    """R2: its deliveries are written waiting; others go on."""
     held, good, wallet = Recorder(), Recorder(), uuid4()
     relay = stage.relay(handler("held", held), handler("good", good))
     await relay.run_once()

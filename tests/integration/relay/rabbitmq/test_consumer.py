@@ -11,9 +11,10 @@ from uuid import uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.brokers.port import REASON_HEADER
+from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
 from outbox_kernel.infrastructure.consumer.consumer import PREFETCH, Consumer
 from outbox_kernel.infrastructure.consumer.intake import BATCH_BYTES_MAX
-from outbox_kernel.infrastructure.consumer.letters import REASON_HEADER
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -37,7 +38,7 @@ async def consuming(
         queues=queues,
         settings=RelaySettings(poll_interval_seconds=60),
     )
-    consumer = Consumer(post.address, post.topology, queues, stage.engine, relay=relay, **options)
+    consumer = Consumer(rabbitmq(post.address), post.topology, queues, stage.engine, relay=relay, **options)
     relaying, taking = asyncio.create_task(relay.run()), asyncio.create_task(consumer.run())
     try:
         yield consumer
@@ -317,7 +318,7 @@ async def test_nothing_is_stored_before_it_is_known_who_handles_it(post: Post, s
     await post.declare()
     await post.note("a")
     relay = OutboxRelay(stage.engine, stage.container, handlers=[noting(post, seen)], queues=[post.queue])
-    consumer = Consumer(post.address, post.topology, [post.queue], stage.engine, relay=relay)
+    consumer = Consumer(rabbitmq(post.address), post.topology, [post.queue], stage.engine, relay=relay)
     taking = asyncio.create_task(consumer.run())
     for _ in range(20):
         await asyncio.sleep(0)

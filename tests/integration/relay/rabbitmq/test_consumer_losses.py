@@ -9,15 +9,16 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers import Queue
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerForbids, BrokerRefusal
+from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.cli.consume import Consuming
 from outbox_kernel.infrastructure.consumer.reading import Received
 from outbox_kernel.infrastructure.consumer.storing import StillMoving, Storage
@@ -86,7 +87,8 @@ async def test_told_to_stop_without_a_broker_it_stores_what_it_has_and_ends(post
             await post.note("a")
             await until(lambda: is_held_up(stage))
             await post.proxy.close()
-            await until(lambda: is_so(not consumer._takings[0]._link.is_open))  # noqa: SLF001 - nothing else knows
+            inlet = cast("RabbitInlet", consumer._takings[0]._inlet)  # noqa: SLF001 - nothing else knows
+            await until(lambda: is_so(not inlet.link.is_open))
             consumer.stop()
     assert await stage.events() == {"a": "delivered"}
     await until(lambda: lies(post, post.queue, 1))
@@ -96,7 +98,7 @@ async def test_told_to_stop_by_a_broker_that_says_nothing_it_ends_and_tells(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R11, R12."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.inlet.STEP_SECONDS_MAX", 0.2)
     await post.declare()
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
@@ -110,7 +112,7 @@ async def test_a_queue_is_not_taken_for_empty_by_a_broker_that_says_nothing(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T3: `--once` does not end for want of an answer."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.STEP_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.inlet.STEP_SECONDS_MAX", 0.2)
     await post.declare()
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
@@ -294,7 +296,7 @@ async def test_cancelled_by_somebody_else_as_well_it_is_cancelled(
     )
     queues = ("group_message_processing",)
     task = asyncio.create_task(
-        Consuming(outbox, post.address, queues, wait=True, once=False, prefetch=1).run()
+        Consuming(outbox, rabbitmq(post.address), queues, wait=True, once=False, prefetch=1).run()
     )
     log, both = logging.getLogger("outbox.start"), Calling("stopping", task.cancel)
     log.addHandler(both)

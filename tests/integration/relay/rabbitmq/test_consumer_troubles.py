@@ -18,10 +18,10 @@ from aio_pika.exceptions import DeliveryError
 from pamqp import encode
 
 from outbox_kernel.infrastructure.brokers import Queue
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal
+from outbox_kernel.infrastructure.brokers.port import REASON_HEADER, BrokerRefusal
+from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq.letters import letter_of
 from outbox_kernel.infrastructure.consumer.consumer import Consumer
-from outbox_kernel.infrastructure.consumer.letters import REASON_HEADER, letter_of
 from outbox_kernel.infrastructure.consumer.reading import Received, read
 from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
@@ -44,7 +44,7 @@ TELLS = "goes to the dead letters"
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again at once, and an alarm noticed."""
     monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0.05)
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def consuming_all(post: Post, stage: Stage, *queues: str) -> AsyncIterator
     """One `outbox consume` of several queues, with no handler."""
     settings = RelaySettings(poll_interval_seconds=60)
     relay = OutboxRelay(stage.engine, stage.container, handlers=[], queues=queues, settings=settings)
-    consumer = Consumer(post.address, post.topology, queues, stage.engine, relay=relay)
+    consumer = Consumer(rabbitmq(post.address), post.topology, queues, stage.engine, relay=relay)
     relaying, taking = asyncio.create_task(relay.run()), asyncio.create_task(consumer.run())
     try:
         yield consumer
@@ -120,7 +120,7 @@ def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(why)
         return letter_of(message, queue, why)
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.letter_of", noted)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.letter_of", noted)
     return found
 
 

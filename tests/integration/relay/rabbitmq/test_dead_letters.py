@@ -14,18 +14,22 @@ from aio_pika.abc import AbstractIncomingMessage
 from pamqp import encode
 
 from outbox_kernel.infrastructure.brokers import Queue
+from outbox_kernel.infrastructure.brokers.operated import Choice, Letter
+from outbox_kernel.infrastructure.brokers.port import (
+    MOMENT_HEADER,
+    QUEUE_HEADER,
+    REASON_HEADER,
+    BrokerRefusal,
+    BrokerUnreachable,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import BrokerRefusal, BrokerUnreachable
-from outbox_kernel.infrastructure.consumer.dead_letters import (
-    Choice,
-    Letter,
+from outbox_kernel.infrastructure.brokers.rabbitmq.dead_letters import (
     LookRefused,
     NoDeadLetters,
     ReplayRefused,
     listed,
     replayed,
 )
-from outbox_kernel.infrastructure.consumer.letters import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER
 from tests import stranger
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies, noting
 from tests.integration.relay.rabbitmq.test_consumer_losses import is_held_up, nothing_can_be_stored

@@ -14,21 +14,13 @@ from aio_pika import Message as AmqpMessage
 from aio_pika.exceptions import PublishError
 
 from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Queue
+from outbox_kernel.infrastructure.brokers.operated import Finding
+from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal, BrokerUnreachable
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import (
-    DECLARE_SECONDS_MAX,
-    Finding,
-    declare,
-    survey,
-)
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import DECLARE_SECONDS_MAX, declare, survey
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
-from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
-    BrokerForbids,
-    BrokerRefusal,
-    BrokerUnreachable,
-    explained,
-)
+from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained
 from tests.post import Post, topology
 from tests.rights import somebody
 

@@ -1,0 +1,303 @@
+"""The relay: reads the log, delivers, moves on, shift after shift, until it is told to stop (R1, R11, R12)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import NullPool
+
+from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.log_relay.lease import Lease, LeaseLost
+from outbox_kernel.infrastructure.log_relay.lines import Lines
+from outbox_kernel.infrastructure.log_relay.progress import Counts
+from outbox_kernel.infrastructure.log_relay.renaming import Renaming
+from outbox_kernel.infrastructure.log_relay.serving import Serving
+from outbox_kernel.infrastructure.log_relay.starting import Assembly, resign
+from outbox_kernel.infrastructure.log_relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
+from outbox_kernel.infrastructure.postgres.engine import create_engine
+from outbox_kernel.infrastructure.relay.ending import EndsWhenCancelled
+from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
+from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
+from outbox_kernel.infrastructure.relay.patterns import unknown_types
+from outbox_kernel.infrastructure.relay.roster import (
+    CarriedPublisher,
+    carry,
+    check_buildable,
+    check_names,
+    claim_of,
+)
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.relay.settings import RelaySettings
+from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
+from outbox_kernel.kernel.upcasting import check_upcasters
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+    from datetime import datetime
+
+    from sqlalchemy.engine import URL
+
+    from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.log_relay.shift import Shift
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.scopes import AnyContainer
+
+_log = logging.getLogger("outbox.relay")
+
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class OutboxRelay:
+    """Delivers the outbox's events to the handlers that this process carries.
+
+    Any number of relays share one outbox; none needs to know of the others. `run()` serves until `stop()`
+    or cancellation; `run_once()` and `run_until_idle()` are for tests and for programs with a loop of their own.
+    Without a handler and a publisher it does not start, since every event would count as delivered, unless
+    `deliver_to_nobody` says that this is meant.
+    """
+
+    def __init__(
+        self,
+        engine_or_url: AsyncEngine | URL | str,
+        container: AnyContainer,
+        *,
+        schema: str | None = None,
+        handlers: Iterable[HandlerRegistration] | None = None,
+        publishers: Mapping[Publisher, Outlet] | None = None,
+        settings: RelaySettings | None = None,
+        deliver_to_nobody: bool = False,
+        now: datetime | None = None,
+    ) -> None:
+        self.engine: AsyncEngine = _engine_of(engine_or_url)
+        """What its connections are made by."""
+        self._container = container
+        self._settings = settings or RelaySettings()
+        self._registrations = list(registered_handlers() if handlers is None else handlers)
+        self._publishers = dict(publishers or {})
+        self._may_lack_all = deliver_to_nobody
+        self._schema, self._now = schema, now
+        self._id, self._epochs = uuid4(), count(1)
+        self._lease: Lease | None = None
+        self._shift: Shift | None = None
+        self._stopping = asyncio.Event()
+        self._pauses_of_others: dict[str, Pause] = {}
+        self.subscribed: asyncio.Event = asyncio.Event()
+        """Set while the database knows what this relay carries: from then on that is due."""
+        self.paused: dict[str, str] = {}
+        """What `run_until_idle()` has left standing still, and so what is for it; each with its reason."""
+
+    # --- for those who run it -----------------------------------------------------------------------
+
+    def run(self) -> Coroutine[Any, Any, None]:
+        """Serve until `stop()` or cancellation, then give back what is in hand and end without an error."""
+        return EndsWhenCancelled(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self.check()
+            await self._serve_shifts()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+        finally:
+            await self._end()
+
+    async def _serve_shifts(self) -> None:
+        failures, was_there = 0, False
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                async with self._shift_begun(takes_all=False) as shift:
+                    serving = self._serving(shift)
+                    was_there = True
+                    await serving.serve()
+                continue
+            except CancelledByOthers:
+                raise
+            except TROUBLE as error:
+                if not was_there:
+                    raise
+                ended_by = error
+            failures = 0 if time.monotonic() - began > RETRY_SECONDS[-1] else failures + 1
+            await self._rest(ended_by, RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+
+    async def _rest(self, ended_by: BaseException, seconds: float) -> None:
+        """Wait a little before the next shift, unless told to stop."""
+        _log.warning(
+            "%s; the relay lets go of what it had in hand, and reads its cursors anew in %g s",
+            *(ended_by, seconds),
+            extra={"delay_seconds": seconds},
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+
+    async def check(self) -> None:
+        """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""
+        if not (self._registrations or self._publishers or self._may_lack_all):
+            raise NothingToDeliverTo(
+                "this relay carries neither a handler nor a publisher, so every event would count as delivered, to "
+                "nobody: import the modules of the handlers first, as `Outbox(…).relay()` and `outbox relay` do, or "
+                "say deliver_to_nobody=True if that is meant"
+            )
+        check_upcasters()
+        check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
+        await check_buildable(self._registrations, self._container)
+        for name, sentence in unknown_types(self._registrations):
+            _log.warning("%s", sentence, extra={"handler": name})
+
+    def look_at(self, turns: Iterable[TurnKey]) -> None:
+        """Look at once for deliveries that somebody in this process has just committed."""
+        if self._shift is not None:
+            self._shift.hear_of(turns)
+
+    def note_pause(self, name: str, pause: Pause | None) -> None:
+        """Let `status` and `doctor` show what somebody in this process waits for; without a pause, no more."""
+        if pause is None:
+            self._pauses_of_others.pop(name, None)
+        else:
+            self._pauses_of_others[name] = pause
+        if self._shift is not None:
+            self._shift.pauses_changed.set()
+
+    def stop(self) -> None:
+        """Read no more; running handlers get a grace period."""
+        self._stopping.set()
+
+    async def run_once(self) -> Counts:
+        """Deliver what is due now, up to a batch for each handler, and return what became of it."""
+        try:
+            await self.check()
+            async with self._shift_begun(takes_all=True) as shift:
+                return await self._round(shift)
+        finally:
+            await self._end()
+
+    async def run_until_idle(self) -> Counts:
+        """Deliver until nothing is due now; retries that are due later are left for later."""
+        total = Counts()
+        try:
+            await self.check()
+            is_idle = False
+            while not is_idle:
+                async with self._shift_begun(takes_all=True) as shift:
+                    while not (is_idle or shift.lost.is_set()):
+                        counts = await self._round(shift)
+                        total = total + counts
+                        is_idle = not (counts.claimed or shift.has_reason or shift.lost.is_set())
+                        self.paused = {name: pause.reason for name, pause in shift.pauses.items()}
+        finally:
+            await self._end()
+        return total
+
+    async def _round(self, shift: Shift) -> Counts:
+        """Deliver once what is due; where the lease is lost meanwhile, what was in hand is for the next shift."""
+        shift.progress.counts = counts = Counts()
+        try:
+            await shift.go_round()
+        except LeaseLost as error:
+            shift.lose()
+            _log.warning("%s; what was in hand is done again under the next lease", error)
+        return counts
+
+    # --- shifts -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _shift_begun(self, *, takes_all: bool) -> AsyncIterator[Shift]:
+        """A shift from its beginning to its end, with the thread that keeps its lease."""
+        lease = Lease(self._id, next(self._epochs))
+        async with Lines.of(self.engine) as lines:
+            assembly = Assembly(
+                self._carried(), lines, lease, self._settings, self._schema, self._now, takes_all
+            )
+            await assembly.register()
+            self._lease = lease
+            shift = await assembly.shift()
+            shift.pauses_of_others = self._pauses_of_others
+            shift.pauses_changed.set()
+            keeper = self._keeper_of(shift, lease)
+            keeper.start()
+            try:
+                await shift.begin()
+                self._shift = shift
+                self.subscribed.set()
+                yield shift
+            finally:
+                self._shift = None
+                self.subscribed.clear()
+                try:
+                    await shift.end()
+                finally:
+                    # However often it is cancelled: a keeper that outlived this would end the process.
+                    await keeper.stop()
+
+    def _carried(self) -> list[CarriedAny]:
+        settings = self._settings
+        handlers: list[CarriedAny] = [
+            carry(each, self._container, settings.retries_max) for each in self._registrations
+        ]
+        return [
+            *handlers,
+            *(
+                CarriedPublisher(each, outlet, settings.publish_schedule)
+                for each, outlet in self._publishers.items()
+            ),
+        ]
+
+    def _keeper_of(self, shift: Shift, lease: Lease) -> LeaseKeeper:
+        return LeaseKeeper(
+            self.engine,
+            Store(self._schema, self._now),
+            lease_seconds=self._settings.lease_seconds,
+            lease=lambda: lease,
+            patience_seconds=shift.longest_limit_seconds,
+            on_lost=shift.lose,
+        )
+
+    def _serving(self, shift: Shift) -> Serving:
+        settings = self._settings
+        url = settings.listen_url
+        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
+        control = shift.ownership.log
+        listener = Listener(engine, settings.channel, shift.hear, control.line)
+        upkeep = Upkeep(
+            control,
+            Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
+            min(settings.poll_interval_seconds, settings.lease_seconds / 3),
+            lambda: shift.hear(EVERYTHING),
+        )
+        return Serving(shift, [listener.run, upkeep.run], self._stopping, settings.grace_seconds)
+
+    async def _end(self) -> None:
+        """Live no longer, and hold nothing: whatever of it does not arrive runs out with the lease."""
+        self._stopping.clear()
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        line = Line(self.engine)
+        try:
+            await resign(line, lease, self._schema, self._now, self._settings.channel)
+        except TROUBLE as error:
+            _log.warning("the lease is left to run out", exc_info=error)
+        finally:
+            await line.close()
+
+
+def _engine_of(engine_or_url: AsyncEngine | URL | str) -> AsyncEngine:
+    if isinstance(engine_or_url, AsyncEngine):
+        return engine_or_url
+    # Only a maker of connections; each line has its own.
+    return create_engine(engine_or_url, poolclass=NullPool)

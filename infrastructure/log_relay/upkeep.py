@@ -1,0 +1,89 @@
+"""Upkeep: what each relay does for the outbox as a whole, now and then (R2, R3, R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_CURSORS, TAKE_OVER_CURSORS
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outbox_kernel.infrastructure.log_relay.log import Log
+    from outbox_kernel.infrastructure.log_relay.renaming import Renaming
+
+_log = logging.getLogger("outbox.relay")
+
+SWEEP_SECONDS = 60.0
+
+
+@attrs.define(eq=False)
+class Upkeep:
+    """Takes over from the dead, and moves names."""
+
+    log: Log
+    renaming: Renaming
+    pause_seconds: float
+    on_freed: Callable[[], None]
+    _sweep_at: float = 0.0
+
+    async def run(self) -> None:
+        """Do all of it again and again; a database that is gone is waited for."""
+        while True:
+            try:
+                await self.step()
+            except TROUBLE as error:
+                _log.debug("upkeep waits for the database: %s", error)
+            await asyncio.sleep(self.pause_seconds)
+
+    async def step(self) -> None:
+        """Do all of it once."""
+        now, schema = time.monotonic(), self.log.schema
+        [row] = await self.log.line.fetch(in_schema(leases.ANY_EXPIRED, schema), self.log.now)
+        # The sweep reads all that is leased, so it has its reason: a lease has run out, or a while has passed.
+        if now >= self._sweep_at or row["found"]:
+            self._sweep_at = now + SWEEP_SECONDS
+            await self.take_over()
+            await self.log.run(DROP_CURSORS)
+        await self.renaming.step()
+
+    async def take_over(self) -> None:
+        """End leases that have run out, and free what they held."""
+        schema, now = self.log.schema, self.log.now
+        text, _ = TAKE_OVER_CURSORS.in_schema(schema)
+        expired, cursors, deliveries = await self.log.line.transact(
+            [
+                (in_schema(leases.EXPIRE, schema), (now,)),
+                (text, ()),
+                (in_schema(leases.TAKE_OVER_DELIVERIES, schema), (now,)),
+            ]
+        )
+        if expired or cursors or deliveries:
+            _log.warning(
+                "took over from a relay that vanished: %d cursors, %d deliveries",
+                *(len(cursors), len(deliveries)),
+                extra={"cursors": len(cursors), "deliveries": len(deliveries)},
+            )
+            self.on_freed()
+        for each in deliveries:
+            if each["status"] == "dead":
+                self._tell_death(each)
+
+    def _tell_death(self, delivery: Any) -> None:
+        _log.critical(
+            "handler %s is dead for event %s: retry or skip it: it kills the process",
+            *(delivery["handler"], delivery["event_id"]),
+            extra={
+                "handler": delivery["handler"],
+                "event_id": str(delivery["event_id"]),
+                "position": delivery["position"],
+                "reason": "kills the process",
+            },
+        )

@@ -1,0 +1,125 @@
+"""The service as a whole: it wakes, delivers, and shares its outbox (R1, R3, R4, R7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from outbox_kernel.infrastructure.log_relay import workers
+from outbox_kernel.kernel import RetrySchedule
+from tests.domain import Announced
+from tests.log_relaying import LogStage
+from tests.relaying import Recorder, handler
+from tests.serving import (
+    RELAYS,
+    STEP,
+    all_delivered,
+    at_the_gate,
+    has_run,
+    has_seen,
+    serving,
+)
+from tests.waiting import until
+
+
+async def test_it_delivers_what_is_committed_while_it_runs(stage: LogStage) -> None:
+    """R1: by polling alone, too."""
+    seen = Recorder()
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        for n in range(5):
+            await stage.put(f"e{n}", of=uuid4())
+            await until(all_delivered(stage, n + 1))
+    assert seen.seen == [f"e{n}" for n in range(5)]
+
+
+async def test_it_tries_again_when_the_time_has_come(stage: LogStage) -> None:
+    """R7: with no event and no poll to remind it."""
+    seen = Recorder().fail("a", times=2)
+    h = handler("h", seen, retry=RetrySchedule((0.05,)))
+    await stage.put("a")
+    async with serving(stage.relay(h, at=None, poll_interval_seconds=3600)):
+        await until(lambda: has_run(seen, 3))
+        await until(all_delivered(stage, 1))
+    assert seen.seen == ["a", "a", "a"]
+
+
+async def test_several_relays_share_one_outbox_in_order(stage: LogStage) -> None:
+    """R1, R4."""
+    wallets = [uuid4() for _ in range(4)]
+    seen = Recorder().fail("0-3").fail("1-5")
+    h = handler("h", seen, retry=RetrySchedule((0.01,)))
+    relays = [
+        stage.relay(h, at=None, poll_interval_seconds=0.02, batch_size_max=5, concurrency=2) for _ in range(3)
+    ]
+    async with serving(relays[0]), serving(relays[1]), serving(relays[2]):
+        for n in range(20):
+            for number, wallet in enumerate(wallets):
+                await stage.put(f"{number}-{n}", of=wallet)
+        await until(all_delivered(stage, 80))
+    for number in range(4):
+        mine = [what for what in seen.seen if what.startswith(f"{number}-")]
+        assert list(dict.fromkeys(mine)) == [f"{number}-{n}" for n in range(20)]
+    assert len(seen.seen) == 82
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_it_frees_what_another_relay_left_behind(stage: LogStage) -> None:
+    """R3."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen))
+    await stage.put("a")
+    await stage.owner_that_vanishes("h")
+    await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
+    async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
+        await until(all_delivered(stage, 1))
+    assert seen.seen == ["a"]
+
+
+async def test_a_slow_handler_delays_no_other_aggregate_and_no_other_handler(stage: LogStage) -> None:
+    """R4: it runs as long as it may, and the rest is delivered meanwhile."""
+    h, go, begun, seen = at_the_gate()
+    good, wallet = Recorder(), uuid4()
+    await stage.put("a", "b", of=wallet)
+    async with serving(
+        stage.relay(h, handler("z", good), at=None, poll_interval_seconds=0.05, concurrency=2)
+    ):
+        await begun.wait()
+        await until(lambda: has_seen(good, {"a", "b"}))
+        assert seen == ["a"]
+        go.set()
+        await until(all_delivered(stage, 2))
+    assert seen == ["a", "b"]
+
+
+async def test_handlers_that_hang_as_deliveries_delay_no_other_handler(
+    stage: LogStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: however many, what is slow does not count as what the crew is busy with."""
+    monkeypatch.setattr(workers, "SLOW_SECONDS", STEP)
+    go, quick, hanging = asyncio.Event(), Recorder(), Recorder()
+
+    async def hang(event: Any) -> None:
+        await hanging(event)
+        await go.wait()
+
+    hanging.fail("a", times=3)
+    names = ["h1", "h2", "h3"]
+    slow = [handler(name, hang, retry=RetrySchedule((0.0,))) for name in names]
+    await stage.put("a", of=uuid4())
+    relay = stage.relay(
+        *slow,
+        handler("quick", quick, Announced),
+        at=None,
+        poll_interval_seconds=0.05,
+        concurrency=1,
+        batch_size_max=1,
+    )
+    async with serving(relay):
+        await until(lambda: has_run(hanging, 6))
+        await stage.put("q", event_type="bank.announced")
+        await until(lambda: has_seen(quick, {"q"}))
+        go.set()
+        await until(all_delivered(stage, 2))

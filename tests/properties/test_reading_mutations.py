@@ -1,0 +1,127 @@
+"""Whoever breaks a sentence of the law of reading is caught by its judge (R2b)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import asyncpg
+import attrs
+import pytest
+import pytest_asyncio
+
+from outbox_kernel.infrastructure.log_relay.held import Held
+from outbox_kernel.infrastructure.log_relay.log import Log
+from outbox_kernel.infrastructure.log_relay.subscriber import Subscriber
+from tests.bank import engine_of
+from tests.log_relaying import LogStage
+from tests.properties.hardships import Hardships, rewrite_read
+from tests.properties.reading_law import INNOCENT
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest_asyncio.fixture
+async def hardships(bank_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
+    engine, witness = engine_of(bank_url), await asyncpg.connect(bank_url)
+    stage = await LogStage.on(engine, witness)
+    async with Hardships.on(stage, bank_url, monkeypatch) as told:
+        yield told
+    await stage.close()
+    await witness.close()
+    await engine.dispose()
+
+
+@pytest.mark.asyncio
+async def test_the_law_holds_through_all_of_it(hardships: Hardships) -> None:
+    assert await hardships.go_through() == INNOCENT
+
+
+def without_the_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite_read(
+        monkeypatch, ("xid = ANY (ARRAY(SELECT pg_snapshot_xip(:snapshot::text::pg_snapshot)))", "false")
+    )
+
+
+def without_the_younger(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite_read(monkeypatch, ("xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)", "false"))
+
+
+def late_ones_above_the_position_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite_read(
+        monkeypatch, ("AND position <= :position AND position + 0", "AND :position > 0 AND position + 0")
+    )
+
+
+def with_the_old_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite_read(monkeypatch, ("'snapshot', pg_current_snapshot()::text", "'snapshot', :snapshot::text"))
+
+
+def with_a_snapshot_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement reads, another takes the snapshot."""
+    read = Log.read
+
+    async def read_in_two(log: Log, *arguments: Any) -> Any:
+        found = await read(log, *arguments)
+        [row] = await log.line.fetch("SELECT pg_current_snapshot()::text AS snapshot")
+        return attrs.evolve(found, end=attrs.evolve(found.end, snapshot=row["snapshot"]))
+
+    monkeypatch.setattr(Log, "read", read_in_two)
+
+
+def trusting_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a connection was lost, what was read before goes for passed."""
+    read, take, newest = Log.read, Log.take, []
+
+    async def read_and_remember(log: Log, *arguments: Any) -> Any:
+        found = await read(log, *arguments)
+        newest.append(found.end)
+        return found
+
+    async def take_and_believe(log: Log, wanted: Any) -> Any:
+        return [attrs.evolve(each, place=newest[-1]) if newest else each for each in await take(log, wanted)]
+
+    monkeypatch.setattr(Log, "read", read_and_remember)
+    monkeypatch.setattr(Log, "take", take_and_believe)
+
+
+def moving_before_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    move = Log.move
+
+    async def move_and_then_leave(log: Log, moved: Any, left: Any) -> None:
+        await move(log, moved, [])
+        if left:
+            await move(log, [], left)
+
+    monkeypatch.setattr(Log, "move", move_and_then_leave)
+
+
+def forgetting_who_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Held, "holds", lambda *_: False)
+
+
+def ignoring_what_is_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subscriber, "_must_leave", lambda *_: False)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("break_it", "crime"),
+    [
+        (without_the_running, "lost"),
+        (without_the_younger, "lost"),
+        (late_ones_above_the_position_too, "repeated"),
+        (with_the_old_snapshot, "repeated"),
+        (with_a_snapshot_of_its_own, "lost"),
+        (trusting_memory, "lost"),
+        (moving_before_the_rows, "lost"),
+        (forgetting_who_is_parked, "inverted"),
+        (ignoring_what_is_unsettled, "inverted"),
+    ],
+)
+async def test_who_breaks_it_is_caught(
+    hardships: Hardships, monkeypatch: pytest.MonkeyPatch, break_it: Mutation, crime: str
+) -> None:
+    break_it(monkeypatch)
+    verdict = await hardships.go_through()
+    assert {name for name, count in attrs.asdict(verdict).items() if count} >= {crime}

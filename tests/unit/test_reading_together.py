@@ -1,0 +1,84 @@
+"""Who reads together, and where each stands then (R2b)."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import attrs
+
+from outbox_kernel.infrastructure.log_relay.log import Found
+from outbox_kernel.infrastructure.log_relay.place import Place, Server
+from outbox_kernel.infrastructure.log_relay.reader import Reader
+from outbox_kernel.infrastructure.log_relay.reading import Reading
+
+SERVER = Server(1, 0)
+ALL = frozenset(range(32))
+
+
+@attrs.define
+class Subscriber:
+    """Takes whatever it is given."""
+
+    readers: list[Reader]
+    subscription: Any = attrs.Factory(lambda: SimpleNamespace(paused=False, patterns=("*",), source=None))
+    carried: Any = attrs.Factory(lambda: SimpleNamespace(name="h", renamed_from=None))
+    stands_still: bool = False
+    read: int = 0
+
+    def take(self, reader: Reader, rows: Any, start: Place, end: Place) -> None:
+        reader.ahead = end
+
+
+@attrs.define
+class Log:
+    """Finds what it is told to, after something has happened."""
+
+    found: Found
+    happens: Any = None
+
+    async def read(self, *_: Any) -> Found:
+        if self.happens is not None:
+            self.happens()
+        return self.found
+
+
+def at(position: int, running_from: int = 100) -> Place:
+    return Place(position, f"{running_from}:{running_from}:", SERVER)
+
+
+def reader(name: str, position: int) -> Reader:
+    return Reader(uuid4(), name, ALL, at(position), is_at_head=True)
+
+
+def read_for(log: Log, *readers: Reader) -> None:
+    subscribers: Any = {each.subscription: Subscriber([each]) for each in readers}
+    asyncio.run(Reading(log, subscribers, 100, SERVER, 1).step(readers))  # type: ignore[arg-type]
+
+
+def test_one_that_is_further_than_a_full_read_has_come_stays_where_it_is() -> None:
+    behind, ahead = reader("behind", 10), reader("ahead", 50)
+    read_for(Log(Found([], at(30, 200), is_full=True, revision=1)), behind, ahead)
+    assert (behind.ahead, ahead.ahead) == (at(30, 200), at(50))
+    assert (ahead.is_at_head, ahead.is_due) == (False, True)
+
+
+def test_one_that_is_further_than_the_last_for_others_keeps_its_position() -> None:
+    behind, ahead = reader("behind", 10), reader("ahead", 50)
+    read_for(Log(Found([], at(30, 200), is_full=False, revision=1)), behind, ahead)
+    assert (behind.ahead, ahead.ahead) == (at(30, 200), at(50, 200))
+
+
+def test_what_was_read_for_one_that_went_back_meanwhile_is_read_again() -> None:
+    one = reader("one", 10)
+    one.ahead = at(20)
+    read_for(Log(Found([], at(30), is_full=False, revision=1), happens=one.go_back), one)
+    assert (one.ahead, one.is_due) == (at(10), True)
+
+
+def test_what_stands_at_or_below_the_floor_is_passed_whatever_its_transaction() -> None:
+    """R2b: it was written under the ids of another server."""
+    place = Place(10, "100:100:", Server(2, 5))
+    assert [place.has_passed(position, 1_000) for position in (5, 6)] == [True, False]
