@@ -63,6 +63,15 @@ class Cell:
     async def leave(self, rig: Rig) -> None:
         """Take away what else was made."""
 
+    @asynccontextmanager
+    async def server(self, common: RestartableServer, database: str) -> AsyncIterator[RestartableServer]:
+        """Give the server that has the cell's database."""
+        await execute(common, f"CREATE DATABASE {database} TEMPLATE {TEMPLATE}")
+        try:
+            yield common
+        finally:
+            await execute(common, f"DROP DATABASE {database} WITH (FORCE)")
+
 
 @define
 class Report:
@@ -113,7 +122,9 @@ async def play(
         except TooLate as error:
             rig.remarks.append(str(error))
         async with rig.connection() as connection:
-            judgement = await judge(connection, rig.carried, rig.names)
+            judgement = await judge(
+                connection, rig.carried, rig.names, rig.fleet.acknowledged, rig.undecodable
+            )
         await cell.judge(rig, judgement)
         for remark in rig.remarks:
             judgement.remark(remark)
@@ -127,19 +138,19 @@ async def _stage(
     cell: Cell, server: RestartableServer, folder: Path, scale: Scale, seed: str
 ) -> AsyncIterator[Rig]:
     database = "faults_" + cell.name.replace("-", "_")
-    await _execute(server, f"CREATE DATABASE {database} TEMPLATE {TEMPLATE}")
     logs = folder / cell.name
     logs.mkdir()
-    rig = Rig(server, database, logs, scale, f"{seed}:{cell.name}", cell.carried)
-    try:
-        yield rig
-    finally:
-        await rig.fleet.close()
-        await cell.leave(rig)
-        await _execute(server, f"DROP DATABASE {database} WITH (FORCE)")
+    async with cell.server(server, database) as found:
+        rig = Rig(found, database, logs, scale, f"{seed}:{cell.name}", cell.carried)
+        try:
+            yield rig
+        finally:
+            await rig.fleet.close()
+            await cell.leave(rig)
 
 
-async def _execute(server: RestartableServer, statement: str) -> None:
+async def execute(server: RestartableServer, statement: str) -> None:
+    """Execute a statement outside the cells' databases."""
     connection = await asyncpg.connect(server.url)
     try:
         await connection.execute(statement)

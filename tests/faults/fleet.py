@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import UUID
 
 from attrs import Factory, define
 
@@ -122,7 +123,11 @@ class Fleet:
         number = str(len(self.writers))
         seat = Seat(
             "tests.faults.writer_process",
-            {**settings, "FAULTS_WRITER": number},
+            {
+                **settings,
+                "FAULTS_WRITER": number,
+                "FAULTS_ACKNOWLEDGED": str(self.folder / f"writer-{number}.acknowledged"),
+            },
             self.folder / f"writer-{number}.log",
         )
         await seat.open(once=True)
@@ -133,6 +138,16 @@ class Fleet:
     def writing(self) -> bool:
         """Whether a writer is at work."""
         return any(seat.alive for seat in self.writers)
+
+    @property
+    def acknowledged(self) -> dict[UUID, int]:
+        """How far the writers were told that each counter has come."""
+        reached: dict[UUID, int] = {}
+        for file in self.folder.glob("*.acknowledged"):
+            for line in file.read_text().splitlines():
+                identity, _, n = line.partition(" ")
+                reached[UUID(identity)] = max(reached.get(UUID(identity), 0), int(n))
+        return reached
 
     async def close(self) -> None:
         """End everything that was started here."""

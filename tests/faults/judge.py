@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
 
 import asyncpg
 from attrs import Factory, define
@@ -103,9 +104,10 @@ class Judgement:
     remarks: list[str] = Factory(list)
 
     @property
-    def clean(self) -> bool:
-        """Whether every promise was kept."""
-        return not (self.lost or self.repeated or self.inversions or self.stuck or self.wrong)
+    def broken(self) -> frozenset[str]:
+        """The columns that are not zero: none if every promise was kept."""
+        columns = ("lost", "repeated", "inversions", "stuck", "wrong")
+        return frozenset(each for each in columns if getattr(self, each))
 
     def remark(self, what: str) -> None:
         """Note a broken promise that is none of the four."""
@@ -114,9 +116,13 @@ class Judgement:
 
 
 async def judge(
-    connection: asyncpg.Connection, promises: Iterable[Promise], names: Mapping[str, list[str]]
+    connection: asyncpg.Connection,
+    promises: Iterable[Promise],
+    names: Mapping[str, list[str]],
+    acknowledged: Mapping[UUID, int],
+    undecodable: Collection[UUID] = (),
 ) -> Judgement:
-    """Compare the outbox with the effects, handler by handler."""
+    """Compare what was acknowledged with the outbox, and the outbox with the effects, handler by handler."""
     result = Judgement()
     result.events = await connection.fetchval("SELECT count(*) FROM outbox_events")
     result.effects = await connection.fetchval("SELECT count(*) FROM faults_effects")
@@ -124,10 +130,20 @@ async def judge(
     if uncaptured := int(await connection.fetchval(UNCAPTURED)):
         result.lost += uncaptured
         result.remarks.append(f"{uncaptured} between counters and the outbox")
+    if missing := await _missing(connection, acknowledged):
+        result.lost += missing
+        result.remarks.append(f"{missing} that were acknowledged are not there")
     for promise in promises:
         await _judge_handler(connection, promise, names.get(promise.handler, [promise.handler]), result)
-    await _judge_dead(connection, result)
+    await _judge_dead(connection, result, undecodable)
     return result
+
+
+async def _missing(connection: asyncpg.Connection, acknowledged: Mapping[UUID, int]) -> int:
+    """Count the steps that a writer was told are stored, and that the counters have not made."""
+    rows = await connection.fetch("SELECT id, n FROM faults_counters")
+    there: dict[UUID, int] = {row["id"]: row["n"] for row in rows}
+    return sum(max(0, n - there.get(identity, 0)) for identity, n in acknowledged.items())
 
 
 async def _judge_handler(
@@ -150,13 +166,15 @@ async def _judge_handler(
         )
 
 
-async def _judge_dead(connection: asyncpg.Connection, result: Judgement) -> None:
+async def _judge_dead(
+    connection: asyncpg.Connection, result: Judgement, undecodable: Collection[UUID]
+) -> None:
     """Only what asked for it may be dead, and what kills its process must be, for that reason."""
     poisoned = await connection.fetchval(POISONED)
     for row in await connection.fetch(DEAD):
         if row["handler"] == CONTINUES.handler and rejects(row["event_id"].hex):
             continue
-        if row["spell"] == REFUSED:
+        if row["spell"] == REFUSED or row["event_id"] in undecodable:
             continue
         if row["handler"] == UNRULY.handler and row["spell"] == "poison":
             poisoned -= 1

@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 import tests.faults.handlers
 import tests.faults.unruly  # noqa: F401 - registers its handler
 from outbox_kernel.infrastructure.brokers import Outlet, Publisher
-from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
+from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.cli import leaving
 from outbox_kernel.infrastructure.cli.consume import serve_until
 from outbox_kernel.infrastructure.cli.serving import run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.consumer.consumer import Consumer
-from outbox_kernel.infrastructure.consumer.intake import Intake
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel.handlers import registered_handlers
@@ -78,7 +78,7 @@ async def consume() -> None:
     relay = OutboxRelay(engine, container, queues=[QUEUE], settings=RelaySettings.from_environment())
     prefetch = int(os.environ.get("FAULTS_PREFETCH", "1000"))
     consumer = Consumer(
-        Address.parse(os.environ["RABBITMQ_URL"]), topology(), [QUEUE], engine, relay=relay, prefetch=prefetch
+        rabbitmq(os.environ["RABBITMQ_URL"]), topology(), [QUEUE], engine, relay=relay, prefetch=prefetch
     )
     _may_die()
     end_with_parent()
@@ -91,14 +91,14 @@ async def consume() -> None:
 
 def _may_die() -> None:
     """Die between a commit and its acknowledgement, now and then."""
-    share, before = float(os.environ.get("FAULTS_DIE_BEFORE_ACK", "0")), Intake.acknowledge
+    share, before = float(os.environ.get("FAULTS_DIE_BEFORE_ACK", "0")), RabbitInlet.acknowledge
 
-    async def may_die(self: Intake, last: Any, **how: Any) -> None:
+    async def may_die(self: RabbitInlet, messages: Any) -> None:
         if random.random() < share:
             os._exit(9)
-        await before(self, last, **how)
+        await before(self, messages)
 
-    Intake.acknowledge = may_die  # type: ignore[method-assign]
+    RabbitInlet.acknowledge = may_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

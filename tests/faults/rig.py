@@ -9,21 +9,29 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 from attrs import Factory, define, field
 
 from tests.brokers import OwnBroker
+from tests.faults.awaiting import AWAITING_REBUILD, CHARGED_FOR_OUTAGES
 from tests.faults.clock import TooLate, until
 from tests.faults.fleet import Fleet, Seat
 from tests.faults.judge import STUCK
 from tests.faults.server import RestartableServer
-from tests.faults.tables import USUAL, Promise
+from tests.faults.tables import PLAIN, TRANSACTIONAL, UNORDERED, USUAL, Promise
 
 CONNECT_SECONDS_MAX = 5.0
 READY_SECONDS_MAX = 60.0
 TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
+EFFECTS = "SELECT count(*) FROM faults_effects"
+LIVE = "SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()"
+# Of handlers that never fail by themselves, for events that can be decoded.
+CHARGED = """
+SELECT count(*) FROM outbox_deliveries WHERE attempts > 0 AND handler = ANY ($1) AND event_id <> ALL ($2)
+"""
 # What a relay that is gone still holds.
 HELD = """
 SELECT (SELECT count(*) FROM outbox_events WHERE status = 'leased' AND lease_relay = ANY ($1))
@@ -93,6 +101,8 @@ class Rig:
     names: dict[str, list[str]] = Factory(dict)
     """Names under which a handler is registered, where they are not its own."""
     broker: OwnBroker | None = None
+    undecodable: set[UUID] = Factory(set)
+    """Events that nobody can decode, so that they must be dead."""
     injected: int = 0
     moved_seconds: float = 0.0
     remarks: list[str] = Factory(list)
@@ -192,14 +202,16 @@ class Rig:
         """Moments for a fault, evenly through the work; the last ones come while what is written is worked off."""
         share = self.scale.events * len(self.carried) // (self.scale.beats + 1)
         for number in range(1, self.scale.beats + 1):
-            if not await self._has_done(number * share):
+            if not await self.has_done(number * share):
                 return
             self.injected += 1
             yield number
 
-    async def _has_done(self, effects: int) -> bool:
+    async def has_done(self, effects: int) -> bool:
+        """Wait until there are so many effects; False if it takes too long."""
+
         async def done() -> bool:
-            return (await self.number("SELECT count(*) FROM faults_effects") or 0) >= effects
+            return (await self.number(EFFECTS) or 0) >= effects
 
         try:
             await until(done, "more effects", seconds=self.scale.settle_seconds)
@@ -237,6 +249,34 @@ class Rig:
             self.remarks.append(str(error))
             took = limit
         self.moved_seconds = max(self.moved_seconds, took)
+
+    async def goes_on(self) -> None:
+        """See that there are effects again after a fault, if any are left to come, and measure how long that takes."""
+        before, limit = await self.number(EFFECTS), self.scale.moved_seconds_max
+
+        async def more() -> bool:
+            done = await self.number(EFFECTS)
+            if done is not None and before is not None and done > before:
+                return True
+            return not self.fleet.writing and await self.number(STUCK) == 0
+
+        try:
+            took = await until(more, "handlers go on", seconds=limit)
+        except TooLate as error:
+            self.remarks.append(str(error))
+            took = limit
+        self.moved_seconds = max(self.moved_seconds, took)
+
+    async def nobody_is_charged(self, fault: str) -> None:
+        """See that what is no handler's fault is charged to none (R7, R9)."""
+        innocent = [each.handler for each in (TRANSACTIONAL, PLAIN, UNORDERED)]
+        if charged := await self.value(CHARGED, innocent, list(self.undecodable)):
+            self.remarks.append(f"{charged} deliveries are charged for {fault}")
+
+    async def outage_charges_nobody(self, fault: str) -> None:
+        """The same of an outage: while that is known to be broken, one cell shows it always, others by chance."""
+        if CHARGED_FOR_OUTAGES not in AWAITING_REBUILD:
+            await self.nobody_is_charged(fault)
 
     # --- ending -------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from collections import Counter as Tally
+from pathlib import Path
 from uuid import UUID, uuid5
 
 import asyncpg
@@ -39,6 +40,7 @@ class Writer:
         self._rate = float(os.environ["FAULTS_RATE"])
         self._counters = [uuid5(NAMESPACE, str(n)) for n in range(int(os.environ["FAULTS_COUNTERS"]))]
         self._spells = self._places_of_spells()
+        self._acknowledged = Path(os.environ["FAULTS_ACKNOWLEDGED"])
         self.written = 0
 
     def _places_of_spells(self) -> dict[int, str]:
@@ -75,6 +77,8 @@ class Writer:
                 await uow.session.flush()
                 return 0
             await uow.commit()
+        with self._acknowledged.open("a") as file:
+            file.write(f"{identity} {counter.n}\n")
         return len(spells)
 
 

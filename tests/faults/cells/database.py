@@ -71,6 +71,9 @@ class PoolExhausted(Cell):
             for connection in taken:
                 connection.terminate()
 
+    async def check(self, rig: Rig) -> None:
+        await rig.outage_charges_nobody("a server without connections")
+
     @staticmethod
     async def _end_somebody(connection: asyncpg.Connection) -> None:
         """End a connection of the application: there is none to be had instead."""
