@@ -9,7 +9,7 @@ from zipfile import ZipFile
 REQUIRED = (
     "outbox_kernel/kernel/__init__.py",
     "outbox_kernel/infrastructure/__init__.py",
-    "outbox_kernel/infrastructure/outbox/migrations/0001_outbox_events.py",
+    "outbox_kernel/infrastructure/outbox/migrations/0001_outbox.py",
     "outbox_kernel/__main__.py",
     "outbox_kernel/pytest_plugin.py",
     "outbox_kernel/py.typed",

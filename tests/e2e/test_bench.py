@@ -18,6 +18,7 @@ from tests.servers import Server
 FIGURES = {
     "drain": {"events_per_s", "raw_events_per_s", "ratio", "cpu_us_per_event"},
     "hot": {"events_per_s", "drain_events_per_s", "ratio_to_drain"},
+    "log_drain": {"events_per_s", "floor_events_per_s", "ratio", "hot_ratio_to_drain", "cpu_us_per_event"},
     "effects": {"events_per_s", "raw_events_per_s", "ratio"},
     "latency": {"p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "ratio"},
     "writers": {"commits_per_s", "commits_per_s_without", "ratio"},

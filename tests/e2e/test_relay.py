@@ -298,7 +298,7 @@ def test_an_unreachable_database(shop: Shop) -> None:
 
 def test_an_unmigrated_database(tmp_path: Path, empty_postgres_url: str) -> None:
     sentence = refused(Shop(tmp_path, empty_postgres_url))
-    assert "is not migrated (outbox_0001, " in sentence
+    assert "is not migrated (outbox_0001" in sentence
     assert sentence.endswith("run `outbox migrate`")
 
 

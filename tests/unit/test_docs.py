@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from outbox_kernel import errors, kernel, testing
+from outbox_kernel.infrastructure.cli.command_line import COMMANDS
 from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES, outbox_events
 from tests.pages import (
     ELSEWHERE,
@@ -119,3 +120,17 @@ def test_the_reference_has_every_error_of_the_kernel() -> None:
     ]
     assert of_kernel
     assert set(of_kernel) - set(re.findall(r"`(\w+)`", page)) == set()
+
+
+def test_the_glossary_has_every_word_once_and_in_order() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text()
+    words = [re.findall(r"^### (.+)", part, re.MULTILINE) for part in page.split("\n## ")[1:]]
+    assert words
+    assert [part for part in words if part != sorted(part)] == []
+    assert len({word for part in words for word in part}) == sum(map(len, words))
+
+
+def test_the_reference_of_the_commands_has_a_heading_for_each() -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    headed = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^## (.+)", page, re.MULTILINE))))
+    assert set(COMMANDS) - headed == set()

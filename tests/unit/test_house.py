@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import ast
 import configparser
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session, SessionTransaction
 
 from outbox_kernel import kernel
+from outbox_kernel.infrastructure.outbox import sqlalchemy_inside
+from outbox_kernel.infrastructure.postgres import asyncpg_inside
 
 ROOT = Path(__file__).parents[2]
 CONTEXTS = sorted(path for path in (ROOT / "contexts").glob("*") if any(path.rglob("*.py")))
@@ -25,6 +33,7 @@ HEAVY = (
     "click",
     "outbox_kernel.infrastructure",
     "lagom",
+    "msgspec",
     "pydantic",
     "pytest",
     "rich",
@@ -152,3 +161,227 @@ def test_every_context_is_covered_by_the_architecture_contracts(context: str) ->
 
 def test_a_room_outside_the_rules_breaks_the_contract() -> None:
     assert contract("rooms-of-a-context").getboolean("exhaustive")
+
+
+# --- what the libraries do not promise ----------------------------------------------------------------
+
+INSIDES = (
+    "infrastructure/outbox/sqlalchemy_inside.py",
+    "infrastructure/postgres/asyncpg_inside.py",
+    "kernel/mapped.py",
+)
+LISTED = {
+    name.rpartition(".")[2]: name
+    for names in (sqlalchemy_inside.USED, asyncpg_inside.USED, sqlalchemy_inside.OVERRIDDEN)
+    for name in names
+}
+OVERRIDDEN = {name.rpartition(".")[2] for name in sqlalchemy_inside.OVERRIDDEN}
+# With an underscore, and meant to be used.
+PROMISED = {
+    **dict.fromkeys(
+        ("_asdict", "_fields", "_replace"), "a named tuple's, where its fields have the other names"
+    ),
+    "_exit": "documented in `os`",
+    **dict.fromkeys(("_current_frames", "_getframe"), "documented in `sys`"),
+    "_mapping": "documented by SQLAlchemy, of a row",
+    # Promised by nobody; Alembic's own commands go these ways, and print what they do.
+    **dict.fromkeys(("_upgrade_revs", "_downgrade_revs"), "the route to a revision, for the migrator alone"),
+}
+PRODUCT = ("kernel", "infrastructure", "outbox_kernel", "contexts", "benchmarks", "migrations", "tools")
+
+
+@cache
+def product() -> dict[str, ast.Module]:
+    """What the product's files say, by their names."""
+    found = {path.resolve() for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")}
+    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text()) for path in sorted(found)}
+
+
+def is_own(node: ast.Attribute) -> bool:
+    """Whether it is an object's or a class's own attribute, or the method that the one around it overrides."""
+    if isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func) == "super" and node.attr in OVERRIDDEN
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def looks_inside(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield each listed name that is not an own one, as attribute, in a string, or imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in LISTED and not is_own(node):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Constant) and node.value in LISTED:
+            yield node.lineno, str(node.value)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            yield from ((node.lineno, name) for name in inside_imports(node))
+
+
+def inside_imports(node: ast.ImportFrom | ast.Import) -> Iterator[str]:
+    module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+    for alias in node.names:
+        parts = f"{module}.{alias.name}".strip(".").split(".")
+        if parts[0] in ("sqlalchemy", "asyncpg"):
+            yield from (part for part in parts if part in LISTED or part.startswith("_"))
+
+
+def test_only_the_modules_for_it_look_into_a_library() -> None:
+    found = [
+        f"{name}:{line}: {what} is inside a library: let one of {', '.join(INSIDES)} have a function for it"
+        for name, tree in product().items()
+        if name not in INSIDES
+        for line, what in looks_inside(tree)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "looking",
+    [
+        "session._autobegin_t()",
+        "getattr(engine, '_proxied', None)",
+        "from sqlalchemy.orm.loading import _new_runid",
+        "from sqlalchemy.orm._typing import anything",
+        "import sqlalchemy.orm._typing",
+        "from asyncpg import connect_utils",
+        "import asyncpg.connect_utils",
+        "super()._autobegin_t()",
+        "other()._cursor_execute()",
+    ],
+)
+def test_whoever_looks_into_a_library_is_seen(looking: str) -> None:
+    assert list(looks_inside(ast.parse(looking)))
+
+
+@pytest.mark.parametrize(
+    "own", ["self._connection", "super()._cursor_execute()", "from asyncpg import connect", "a._b"]
+)
+def test_what_is_ones_own_may_have_any_name(own: str) -> None:
+    assert not list(looks_inside(ast.parse(own)))
+
+
+def heirs() -> Iterator[tuple[type, type]]:
+    """Yield the classes of ours that are sessions, transactions or connections of SQLAlchemy's, with what they are."""
+    import_module("outbox_kernel.infrastructure.outbox.install")  # and with it all of them
+    for base in (Session, SessionTransaction, Connection):
+        waiting: list[type] = [*base.__subclasses__()]
+        while waiting:
+            cls = waiting.pop()
+            waiting += cls.__subclasses__()
+            # Those that `install_capture` makes have no text of their own.
+            if cls.__module__.startswith("outbox_kernel.") and hasattr(
+                sys.modules[cls.__module__], cls.__name__
+            ):
+                yield cls, base
+
+
+def test_what_an_heir_overrides_is_listed() -> None:
+    overrides = {
+        f"{base.__name__}.{name}"
+        for cls, base in heirs()
+        for name in vars(cls)
+        if re.match("_[^_]", name) and hasattr(base, name)
+    }
+    assert overrides == set(sqlalchemy_inside.OVERRIDDEN)
+
+
+def test_an_heir_does_not_look_inside_itself() -> None:
+    used = {name.rpartition(".")[2] for name in sqlalchemy_inside.USED} - OVERRIDDEN
+    found = [
+        f"{cls.__name__} is a {base.__name__}: self.{node.attr} is SQLAlchemy's, not its own"
+        for cls, base in heirs()
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls))))
+        if isinstance(node, ast.Attribute) and is_own(node) and node.attr in used
+    ]
+    assert found == []
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node):
+            yield node.attr
+
+
+def test_an_underscore_is_ours_or_listed() -> None:
+    # Catches what no list knows yet.
+    known = {*PROMISED, *LISTED, *(own for tree in product().values() for own in own_names(tree))}
+    found = [
+        f"{name}:{node.lineno}: {node.attr} is nobody's of ours: find a public way, or list it with its reason"
+        for name, tree in product().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr) and node.attr not in known
+    ]
+    assert found == []
+
+
+# --- what a package is for ----------------------------------------------------------------------------
+
+
+def packages() -> list[Path]:
+    every = [*(ROOT / "infrastructure").glob("*/__init__.py"), *(ROOT / "kernel").glob("*/__init__.py")]
+    # The present relay goes when the one on the log has taken its place.
+    return [each for each in every if each.parent != ROOT / "infrastructure" / "relay"]
+
+
+@pytest.mark.parametrize("package", packages(), ids=lambda each: each.parent.name)
+def test_a_package_begins_with_what_it_is_for_who_calls_it_and_what_it_may_import(package: Path) -> None:
+    essay = ast.get_docstring(ast.parse(package.read_text())) or ""
+    assert re.search(r"\bIt may import\b|\bits imports are\b", essay), essay
+    assert len(essay.splitlines()) >= 7
+
+
+# --- how long a file and a function may be ------------------------------------------------------------
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 40
+SHORT = ("kernel/", "infrastructure/", "outbox_kernel/")
+LONGER = {
+    "infrastructure/relay/": "it is rebuilt to read the log, and what stands there goes",
+    "infrastructure/consumer/": "it is rebuilt on ports, and what stands there goes",
+}
+
+
+def short_files() -> Iterator[tuple[str, ast.Module]]:
+    return (
+        (name, tree)
+        for name, tree in product().items()
+        if name.startswith(SHORT) and not name.startswith(tuple(LONGER))
+    )
+
+
+def long_functions(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the first line and the name of each function that is too long, its decorators not counted."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield node.lineno, f"{node.name} has {lines} lines"
+
+
+def test_a_file_is_short() -> None:
+    lengths = {name: len((ROOT / name).read_text().splitlines()) for name, _ in short_files()}
+    assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES_MAX} == {}
+
+
+def test_a_function_is_short() -> None:
+    found = [
+        f"{name}:{line}: {told}, and {FUNCTION_LINES_MAX} are enough"
+        for name, tree in short_files()
+        for line, told in long_functions(tree)
+    ]
+    assert found == []
+
+
+def test_a_long_function_is_found_wherever_it_is() -> None:
+    body = "\n".join(["        pass"] * FUNCTION_LINES_MAX)
+    assert list(long_functions(ast.parse(f"class C:\n    async def f(self):\n{body}"))) == [
+        (2, "f has 41 lines")
+    ]
+    assert not list(long_functions(ast.parse(f"class C:\n    def f(self):\n{body[:-13]}")))
+
+
+@pytest.mark.parametrize("folder", LONGER)
+def test_what_may_be_longer_is_there(folder: str) -> None:
+    assert any(name.startswith(folder) for name in product())
