@@ -8,7 +8,7 @@ from typing import Any
 
 from outbox_kernel.infrastructure.brokers import Message, Outcome, Outlet, Publisher, Queue, Topology
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
-from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Stage
 
@@ -22,6 +22,9 @@ TOPOLOGY = Topology.of(
     exchange="bank",
 )
 BANK, COPY = TOPOLOGY.publishers
+PLACES = """
+SELECT reader, number, position FROM outbox_progress ORDER BY reader, number
+"""
 
 
 def told(broker: MemoryBroker, queue: str = "notes") -> list[str]:
@@ -38,16 +41,13 @@ def relay(
     **settings: Any,
 ) -> OutboxRelay:
     """A relay that carries the publisher, and the other one if it is given an outlet too."""
-    found = OutboxRelay(
-        stage.engine,
-        stage.container,
-        handlers=handlers,
-        publishers={BANK: outlet} if copy is None else {BANK: outlet, COPY: copy},
-        settings=RelaySettings(**settings),
-        now=None if at is None else stage.at(at),
-    )
-    stage.relays.append(found)
-    return found
+    publishers = {BANK: outlet} if copy is None else {BANK: outlet, COPY: copy}
+    return stage.relay(*handlers, at=at, publishers=publishers, **settings)
+
+
+async def written(stage: Stage) -> list[Any]:
+    """Every place that was ever written down."""
+    return [tuple(row) for row in await stage.witness.fetch(PLACES)]
 
 
 class Slow(MemoryOutlet):

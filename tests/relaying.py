@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -14,11 +15,18 @@ from lagom import Container
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
+from outbox_kernel.infrastructure.brokers import Outlet, Publisher
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import relay_tables
+from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.store import Lease, Store
+from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
+from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from outbox_kernel.kernel import DomainEvent
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.bank import Bank
@@ -31,6 +39,7 @@ LEASE_SECONDS = 15.0
 AHEAD_SECONDS = 60.0
 TABLES: tuple[str, ...] = (
     *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
+    *("outbox_cursors", "outbox_progress", "outbox_cursors_past", "outbox_servers"),
     *("bank_wallets", "bank_entries", "bank_journal"),
 )
 PUT = """
@@ -77,6 +86,27 @@ class Recorder:
         """Fail so often for this event, with these errors one after the other."""
         self.troubles.setdefault(what, []).extend(errors or [ValueError(f"no {what} today")] * times)
         return self
+
+
+class FromBeginning(OutboxRelay):
+    """A relay whose new subscriptions get all of the log."""
+
+    def _carried(self) -> list[CarriedAny]:
+        return [
+            attrs.evolve(each, registration=attrs.evolve(each.registration, start="beginning"))
+            if isinstance(each, Carried)
+            else attrs.evolve(each, from_beginning=True)
+            for each in super()._carried()
+        ]
+
+
+def carrying(*names: str) -> Any:
+    """What a claim asks of subscribers."""
+    carried = SimpleNamespace(kind="handler", abilities={"bank.noted": 1}, renamed_from=None, on_dead="park")
+    workers = SimpleNamespace(room=1)
+    return {
+        name: SimpleNamespace(name=name, carried=carried, workers=workers, is_going=True) for name in names
+    }
 
 
 @attrs.define(eq=False)
@@ -141,17 +171,24 @@ class Stage:
     def at(self, seconds: float) -> datetime:
         return self.start + timedelta(seconds=seconds)
 
-    def relay(self, *handlers: HandlerRegistration, at: float | None = 0, **settings: Any) -> Any:
-        """A relay that carries these, at a time of the test's choice; None: the server's."""
-        now = None if at is None else self.at(at)
-        chosen = {"lease_seconds": LEASE_SECONDS, **settings}
-        relay = OutboxRelay(
+    def relay(
+        self,
+        *handlers: HandlerRegistration,
+        at: float | None = 0,
+        from_beginning: bool = True,
+        publishers: Mapping[Publisher, Outlet] | None = None,
+        **settings: Any,
+    ) -> OutboxRelay:
+        """A relay that carries these, from the beginning of the log on or from now on; at None: the server's time."""
+        chosen: dict[str, Any] = {"lease_seconds": LEASE_SECONDS, **settings}
+        relay = (FromBeginning if from_beginning else OutboxRelay)(
             self.engine,
             self.container,
             handlers=handlers,
+            publishers=publishers,
             settings=RelaySettings(**chosen),
-            deliver_to_nobody=not handlers,
-            now=now,
+            deliver_to_nobody=not (handlers or publishers),
+            now=None if at is None else self.at(at),
         )
         self.relays.append(relay)
         return relay
@@ -165,24 +202,42 @@ class Stage:
         self.lines.append(line)
         return line
 
-    async def claimer_that_vanishes(self, *, at: float = 0, limit: int = 100) -> Lease:
-        """A relay that takes pending events and is never heard of again."""
-        store, lease, line = Store(None, self.at(at)), Lease(), self.line()
-        await store.register(line, lease, LEASE_SECONDS, (1, "gone", "1", "{}", "{}", True))
-        await store.claim_events(line, lease, begin=0, lowest=0, limit=limit)
-        return lease
+    async def log(self, *, at: float = 0) -> Log:
+        """The log under the lease of a relay that does nothing else."""
+        log = self.log_under(Lease(), at=at)
+        row = (log.lease.relay, log.lease.epoch, LEASE_SECONDS, 1, "here", "1", "{}", "{}", True)
+        await log.line.fetch(in_schema(leases.REGISTER, None), *row, log.now)
+        return log
+
+    def log_under(self, lease: Lease, *, at: float = 0) -> Log:
+        """What a relay under that lease does at that time."""
+        return Log(self.line(), lease, None, self.at(at))
+
+    async def owner_that_vanishes(self, *names: str, at: float = 0) -> Log:
+        """A relay that takes all cursors of these subscriptions and is never heard of again."""
+        log = await self.log(at=at)
+        await log.take((name, shard) for name in names for shard in range(SHARDS))
+        return log
 
     async def take_over(self, *, at: float) -> tuple[int, int]:
         """What each relay does now and then: end leases that ran out by then, free what they held."""
-        events, deliveries = await Store(None, self.at(at)).take_over(self.line())
-        return events, len(deliveries)
+        cursors, deliveries = await self._held()
+        log = self.log_under(Lease(), at=at)
+        await Upkeep(log, Renaming.of(log, []), 0.0, lambda: None).take_over()
+        cursors_left, deliveries_left = await self._held()
+        return cursors - cursors_left, deliveries - deliveries_left
+
+    async def rewind(self) -> None:
+        """As after a crash between handlers' commits and the progress that was to follow: all is read again."""
+        await self.witness.execute("UPDATE outbox_cursors SET rewind_to = 0")
 
     # --- what holds then ------------------------------------------------------------------------------
 
     async def events(self) -> dict[str, str]:
         """Status of each event."""
         rows = await self.witness.fetch(
-            "SELECT payload->>'what' AS what, status FROM outbox_events ORDER BY position"
+            "SELECT payload->>'what' AS what, status.status FROM outbox_events "
+            "JOIN outbox_status_of_log AS status USING (event_id) ORDER BY position"
         )
         return {row["what"]: row["status"] for row in rows}
 
@@ -214,19 +269,34 @@ class Stage:
         ]
         return rows
 
+    async def _held(self) -> tuple[int, int]:
+        return tuple(
+            await self.witness.fetchrow(
+                "SELECT (SELECT count(lease_relay) FROM outbox_cursors), "
+                "(SELECT count(lease_relay) FROM outbox_deliveries)"
+            )
+        )
+
+    async def owners(self, name: str) -> dict[UUID | None, int]:
+        """How many cursors of a subscription each relay owns."""
+        rows = await self.witness.fetch(
+            "SELECT lease_relay, count(*) FROM outbox_cursors WHERE subscription = $1 GROUP BY 1", name
+        )
+        return {row["lease_relay"]: row["count"] for row in rows}
+
+    async def status(self, what: str) -> Any:
+        """What became of one event."""
+        return await self.witness.fetchrow(
+            "SELECT status.* FROM outbox_events JOIN outbox_status_of_log AS status USING (event_id) "
+            "WHERE payload->>'what' = $1",
+            what,
+        )
+
     async def close(self) -> None:
         for relay in self.relays:
             await relay._end()  # noqa: SLF001 - whatever the test left of it
         for line in self.lines:
             await line.close()
-
-
-async def has_claimed(relay: OutboxRelay) -> bool:
-    """Whether no claim is under way, which would hold the lease."""
-    work = relay._work  # noqa: SLF001 - nobody else can say
-    if work is None or work.claimer.turns.scanning:
-        return False
-    return not work.lines["claim"]._turn.locked()  # noqa: SLF001 - the claim has come back
 
 
 async def connected(url: str) -> Any:

@@ -48,18 +48,8 @@ def at_the_gate() -> tuple[HandlerRegistration, asyncio.Event, asyncio.Event, li
     return handler("h", act), go, begun, seen
 
 
-async def stops_claiming(relay: OutboxRelay) -> bool:
-    assert relay._work is not None  # noqa: SLF001 - nobody else can say
-    return relay._work.crew.stopping  # noqa: SLF001 - as above
-
-
 async def has_events(stage: Stage, status: str, at_least: int) -> bool:
     return list((await stage.events()).values()).count(status) >= at_least
-
-
-async def has_heard_of_the_cut(relay: OutboxRelay) -> bool:
-    connection = relay._lines["claim"]._connection  # noqa: SLF001 - nobody else can say
-    return connection is None or connection.is_closed()
 
 
 async def cut(stage: Stage) -> None:
@@ -91,19 +81,15 @@ async def has_run_again(seen: list[str]) -> bool:
     return len(seen) == 2
 
 
-async def waits_for_its_suspect(relay: OutboxRelay) -> bool:
-    work = relay._work  # noqa: SLF001 - nobody else can say
-    return work is not None and work.claimer.suspects and work.claiming.locked()
-
-
 async def has_looked_everywhere(relay: OutboxRelay) -> bool:
-    work = relay._work  # noqa: SLF001 - nobody else can say
-    return work is not None and not (work.claimer.turns.scanning or work.claiming.locked())
+    """Whether no look at deliveries is under way, which would find out that the lease is lost."""
+    shift = relay._shift  # noqa: SLF001 - nobody else can say
+    if shift is None or shift.deliveries.turns.scanning:
+        return False
+    return not shift.lines.write._turn.locked()  # noqa: SLF001 - as above
 
 
-async def claim_waits(stage: Stage) -> bool:
-    return bool(
-        await stage.witness.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%candidate%'"
-        )
-    )
+async def begins_nothing_more(relay: OutboxRelay) -> bool:
+    """Whether it only lets end what runs."""
+    shift = relay._shift  # noqa: SLF001 - nobody else can say
+    return shift is not None and all(each.workers.is_stopping for each in shift.subscribers.values())

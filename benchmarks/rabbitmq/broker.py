@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, things
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,7 +93,7 @@ async def prepared() -> AsyncIterator[Ground]:
 
 async def stored_messages(connection: asyncpg.Connection) -> list[Message]:
     """Return the bodies and headers of all stored events, as they are published."""
-    return [message_of(row) for row in await connection.fetch(STORED, record_class=ClaimedEvent)]
+    return [message_of(row) for row in await connection.fetch(STORED, record_class=LoggedEvent)]
 
 
 async def connected(url: str) -> AbstractChannel:

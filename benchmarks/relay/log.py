@@ -15,8 +15,8 @@ from benchmarks.relay.draining import drain, interleaved, median_of
 from benchmarks.relay.parcels import NoteStart
 from benchmarks.relay.sizes import AGGREGATES, HOT_AGGREGATES
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.infrastructure.log_relay.relay import OutboxRelay
 from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE
+from outbox_kernel.infrastructure.relay.relay import OutboxRelay
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from outbox_kernel.infrastructure.relay import OutboxRelay
-    from outbox_kernel.infrastructure.relay.ledger import Counts
+    from outbox_kernel.infrastructure.relay.progress import Counts
 
 _log = logging.getLogger("outbox.start")
 

@@ -13,14 +13,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
 from outbox_kernel.infrastructure.relay.line import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from outbox_kernel.infrastructure.relay.store import Lease, Store
+    from outbox_kernel.infrastructure.relay.lease import Lease
 
 _log = logging.getLogger("outbox.relay")
 
@@ -39,15 +41,16 @@ class LeaseKeeper:
     def __init__(
         self,
         engine: AsyncEngine,
-        store: Store,
+        lease: Lease,
         *,
+        schema: str | None,
+        now: datetime | None,
         lease_seconds: float,
-        lease: Callable[[], Lease],
         patience_seconds: Callable[[], float],
         on_lost: Callable[[], None],
     ) -> None:
         self._engine = engine
-        self._store = store
+        self._schema, self._now = schema, now
         self._lease_seconds = lease_seconds
         self._lease = lease
         self._patience_seconds = patience_seconds
@@ -105,13 +108,14 @@ class LeaseKeeper:
             await line.close()
 
     async def _renew(self, line: Line) -> None:
-        lease = self._lease()
+        renew = in_schema(leases.RENEW, self._schema)
+        lease = self._lease
         try:
-            held = await self._store.renew(line, lease, self._lease_seconds)
+            held = await line.fetch(renew, lease.relay, lease.epoch, self._lease_seconds, self._now)
         except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
             _log.warning("the lease could not be renewed: %s", error)
             return
-        if not held and lease == self._lease() and not self._is_over():
+        if not held and not self._is_over():
             _tell(self._loop, self._on_lost)
 
     def _is_over(self) -> bool:

@@ -1,50 +1,46 @@
-"""The relay: claim, deliver, mark, all three at once, until it is told to stop (R1, R11)."""
+"""The relay: reads the log, delivers, moves on, shift after shift, until it is told to stop (R1, R11, R12)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.postgres.engine import create_engine
-from outbox_kernel.infrastructure.relay.claiming import Claimer
-from outbox_kernel.infrastructure.relay.crew import Crew
-from outbox_kernel.infrastructure.relay.delivering import Delivering
 from outbox_kernel.infrastructure.relay.ending import EndsWhenCancelled
-from outbox_kernel.infrastructure.relay.in_hand import InHand
 from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
-from outbox_kernel.infrastructure.relay.ledger import Counts, Ledger
+from outbox_kernel.infrastructure.relay.lease import Lease, LeaseLost
 from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.relay.lines import Lines
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.patterns import unknown_types
-from outbox_kernel.infrastructure.relay.pausing import Pausing
-from outbox_kernel.infrastructure.relay.presses import Presses
-from outbox_kernel.infrastructure.relay.publishing import Press
+from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.renaming import Renaming
-from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import (
-    Carried,
     CarriedPublisher,
-    Roster,
     carry,
     check_buildable,
     check_names,
     claim_of,
 )
-from outbox_kernel.infrastructure.relay.serving import Serving
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, Serving
 from outbox_kernel.infrastructure.relay.settings import RelaySettings
-from outbox_kernel.infrastructure.relay.store import Store, former_names
-from outbox_kernel.infrastructure.relay.tenure import Tenure
+from outbox_kernel.infrastructure.relay.starting import Assembly, resign
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
 from outbox_kernel.kernel.upcasting import check_upcasters
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
     from datetime import datetime
 
     from sqlalchemy.engine import URL
@@ -52,9 +48,13 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.shift import Shift
     from outbox_kernel.infrastructure.scopes import AnyContainer
 
 _log = logging.getLogger("outbox.relay")
+
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class OutboxRelay:
@@ -89,25 +89,16 @@ class OutboxRelay:
         self._registrations = [each for each in found if self._is_ours(each)]
         self._publishers = dict(publishers or {})
         self._may_lack_all = deliver_to_nobody or self._queues is not None
-        self._schema = schema
-        self._store = Store(schema, now)
-        self._lines = {name: Line(self.engine) for name in ("claim", "mark", "control")}
-        self._tenure = Tenure(
-            self._store,
-            self._lines["control"],
-            self._settings.lease_seconds,
-            self._settings.code_version,
-            takes_events=self._queues is None,
-        )
-        self._is_checked = False
-        self._wake = asyncio.Event()
+        self._schema, self._now = schema, now
+        self._id, self._epochs = uuid4(), count(1)
+        self._lease: Lease | None = None
+        self._shift: Shift | None = None
         self._stopping = asyncio.Event()
-        self._work: Delivering | None = None
         self._pauses_of_others: dict[str, Pause] = {}
         self.subscribed: asyncio.Event = asyncio.Event()
         """Set while the database knows what this relay carries: from then on that is due."""
         self.paused: dict[str, str] = {}
-        """Which publishers `run_until_idle()` has left paused, and so what is for them; each with its reason."""
+        """What `run_until_idle()` has left standing still, and so what is for it; each with its reason."""
 
     # --- for those who run it -----------------------------------------------------------------------
 
@@ -117,13 +108,44 @@ class OutboxRelay:
 
     async def _run(self) -> None:
         try:
-            await self._serving(await self._start()).serve()
+            await self.check()
+            await self._serve_shifts()
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
         finally:
             await self._end()
+
+    async def _serve_shifts(self) -> None:
+        failures, was_there = 0, False
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                async with self._shift_begun(takes_all=False) as shift:
+                    serving = self._serving(shift)
+                    was_there = True
+                    await serving.serve()
+                continue
+            except CancelledByOthers:
+                raise
+            except TROUBLE as error:
+                if not was_there:
+                    raise
+                ended_by = error
+            failures = 0 if time.monotonic() - began > RETRY_SECONDS[-1] else failures + 1
+            await self._rest(ended_by, RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+
+    async def _rest(self, ended_by: BaseException, seconds: float) -> None:
+        """Wait a little before the next shift, unless told to stop."""
+        _log.warning(
+            "%s; the relay lets go of what it had in hand, and reads its cursors anew in %g s",
+            *(ended_by, seconds),
+            extra={"delay_seconds": seconds},
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def check(self) -> None:
         """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""
@@ -138,154 +160,146 @@ class OutboxRelay:
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
             _log.warning("%s", sentence, extra={"handler": name})
-        self._is_checked = True
 
     def look_at(self, turns: Iterable[TurnKey]) -> None:
         """Look at once for deliveries that somebody in this process has just committed."""
-        if self._work is not None:
-            self._work.hear_of(turns)
+        if self._shift is not None:
+            self._shift.hear_of(turns)
 
     def note_pause(self, name: str, pause: Pause | None) -> None:
         """Let `status` and `doctor` show what somebody in this process waits for; without a pause, no more."""
-        if self._pauses_of_others.get(name) == pause:
-            return
         if pause is None:
-            del self._pauses_of_others[name]
+            self._pauses_of_others.pop(name, None)
         else:
             self._pauses_of_others[name] = pause
-        if self._work is not None:
-            self._work.presses.changed.set()
+        if self._shift is not None:
+            self._shift.pauses_changed.set()
 
     def stop(self) -> None:
-        """Claim no more; running handlers get a grace period."""
+        """Read no more; running handlers get a grace period."""
         self._stopping.set()
-        self._wake.set()
 
     async def run_once(self) -> Counts:
-        """Claim what is due now, up to a batch, deliver it, and return what became of it."""
-        work = await self._start()
-        await work.presses.known()
-        before, work.ledger.counts = work.ledger.counts, Counts()
-        await work.renew_or_register()
-        work.claimer.look_on()
-        claimed = await work.claim()
-        await work.finish_in_hand()
-        work.ledger.counts.claimed = claimed
-        counts, work.ledger.counts = work.ledger.counts, before
-        return counts
+        """Deliver what is due now, up to a batch for each handler, and return what became of it."""
+        try:
+            await self.check()
+            async with self._shift_begun(takes_all=True) as shift:
+                return await self._round(shift)
+        finally:
+            await self._end()
 
     async def run_until_idle(self) -> Counts:
         """Deliver until nothing is due now; retries that are due later are left for later."""
         total = Counts()
-        more = True
         try:
-            while more:
-                counts = await self.run_once()
-                total = total + counts
-                work = await self._start()
-                more = bool(counts.claimed) or work.has_reason()
-                self.paused = {name: pause.reason for name, pause in work.presses.pauses.items()}
+            await self.check()
+            is_idle = False
+            while not is_idle:
+                async with self._shift_begun(takes_all=True) as shift:
+                    while not (is_idle or shift.lost.is_set()):
+                        counts = await self._round(shift)
+                        total = total + counts
+                        is_idle = not (counts.claimed or shift.has_reason or shift.lost.is_set())
+                        self.paused = {name: pause.reason for name, pause in shift.pauses.items()}
         finally:
             await self._end()
         return total
 
-    # --- starting and ending ------------------------------------------------------------------------
-
-    async def _start(self) -> Delivering:
-        if self._work is not None:
-            return self._work
-        if not self._is_checked:
-            await self.check()
-        self._is_checked = False
-        work = self._assembled(Roster([*self._carried_handlers(), *self._carried_publishers()]))
-        work.presses.open()
+    async def _round(self, shift: Shift) -> Counts:
+        """Deliver once what is due; where the lease is lost meanwhile, what was in hand is for the next shift."""
+        shift.progress.counts = counts = Counts()
         try:
-            await work.register()
-            self._renaming = Renaming(self._store, *former_names(work.roster.carried.values()))
-            await self._renaming.move_receipts(self._lines["control"])
-        except BaseException:  # cancelled, too: nobody lives under a lease that leads to nothing
-            await work.end()
-            raise
-        self._work = work
-        self.subscribed.set()
-        return work
+            await shift.go_round()
+        except LeaseLost as error:
+            shift.lose()
+            _log.warning("%s; what was in hand is done again under the next lease", error)
+        return counts
 
-    def _assembled(self, roster: Roster) -> Delivering:
-        ledger = Ledger(self._store)
-        hand = InHand(ledger, roster)
-        crew = Crew(hand, concurrency=self._settings.concurrency, schema=self._schema)
-        presses = Presses(others=self._pauses_of_others)
-        claimer = Claimer(
-            self._store,
-            hand,
-            crew,
-            presses,
-            roster,
-            batch_max=self._settings.batch_size_max,
-            concurrency=self._settings.concurrency,
-            poll_interval_seconds=self._settings.poll_interval_seconds,
-            takes_events=self._tenure.takes_events,
-        )
-        work = Delivering(self._lines, self._tenure, roster, ledger, hand, crew, presses, claimer, self._wake)
-        ledger.on_marked, ledger.on_settled = work.note_marked, claimer.note_done
-        for each in roster.carried.values():
-            if isinstance(each, CarriedPublisher):
-                pausing = Pausing(each.name, each.outlet, work.note_pause)
-                presses.each[each.name] = Press(each, hand, pausing, crew.changed)
-                roster.held.add(each.name)  # until it is known that its broker is there
-        return work
+    # --- shifts -------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _shift_begun(self, *, takes_all: bool) -> AsyncIterator[Shift]:
+        """A shift from its beginning to its end, with the thread that keeps its lease."""
+        lease = Lease(self._id, next(self._epochs))
+        async with Lines.of(self.engine) as lines:
+            assembly = Assembly(
+                self._carried(), lines, lease, self._settings, self._schema, self._now, takes_all
+            )
+            await assembly.register()
+            self._lease = lease
+            shift = await assembly.shift()
+            shift.pauses_of_others = self._pauses_of_others
+            shift.pauses_changed.set()
+            keeper = self._keeper_of(shift, lease)
+            keeper.start()
+            try:
+                await shift.begin()
+                self._shift = shift
+                self.subscribed.set()
+                yield shift
+            finally:
+                self._shift = None
+                self.subscribed.clear()
+                try:
+                    await shift.end()
+                finally:
+                    # However often it is cancelled: a keeper that outlived this would end the process.
+                    await keeper.stop()
 
     def _is_ours(self, registration: HandlerRegistration) -> bool:
         return registration.queue is None if self._queues is None else registration.queue in self._queues
 
-    def _carried_handlers(self) -> list[Carried]:
-        return [carry(each, self._container, self._settings.retries_max) for each in self._registrations]
+    def _carried(self) -> list[CarriedAny]:
+        settings = self._settings
+        handlers: list[CarriedAny] = [
+            carry(each, self._container, settings.retries_max) for each in self._registrations
+        ]
+        return [
+            *handlers,
+            *(
+                CarriedPublisher(each, outlet, settings.publish_schedule)
+                for each, outlet in self._publishers.items()
+            ),
+        ]
 
-    def _carried_publishers(self) -> list[CarriedPublisher]:
-        schedule = self._settings.publish_schedule
-        return [CarriedPublisher(each, outlet, schedule) for each, outlet in self._publishers.items()]
+    def _keeper_of(self, shift: Shift, lease: Lease) -> LeaseKeeper:
+        return LeaseKeeper(
+            self.engine,
+            lease,
+            schema=self._schema,
+            now=self._now,
+            lease_seconds=self._settings.lease_seconds,
+            patience_seconds=shift.longest_limit_seconds,
+            on_lost=shift.lose,
+        )
+
+    def _serving(self, shift: Shift) -> Serving:
+        settings = self._settings
+        url = settings.listen_url
+        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
+        control = shift.ownership.log
+        listener = Listener(engine, settings.channel, shift.hear, control.line)
+        upkeep = Upkeep(
+            control,
+            Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
+            min(settings.poll_interval_seconds, settings.lease_seconds / 3),
+            lambda: shift.hear(EVERYTHING),
+        )
+        return Serving(shift, [listener.run, upkeep.run], self._stopping, settings.grace_seconds)
 
     async def _end(self) -> None:
-        work, self._work = self._work, None
-        self.subscribed.clear()
-        if work is not None:
-            await work.end()
+        """Live no longer, and hold nothing: whatever of it does not arrive runs out with the lease."""
         self._stopping.clear()
-        for line in self._lines.values():
+        lease, self._lease = self._lease, None
+        if lease is None:
+            return
+        line = Line(self.engine)
+        try:
+            await resign(line, lease, self._schema, self._now, self._settings.channel)
+        except TROUBLE as error:
+            _log.warning("the lease is left to run out", exc_info=error)
+        finally:
             await line.close()
-
-    # --- serving ------------------------------------------------------------------------------------
-
-    def _serving(self, work: Delivering) -> Serving:
-        tenure, settings = self._tenure, self._settings
-        keeper = LeaseKeeper(
-            self.engine,
-            self._store,
-            lease_seconds=settings.lease_seconds,
-            lease=lambda: tenure.lease,
-            patience_seconds=work.crew.longest_limit_seconds,
-            on_lost=tenure.lose,
-        )
-        upkeep = self._upkeep(work)
-        return Serving(work, upkeep, keeper, self._listener(work), self._stopping, settings.grace_seconds)
-
-    def _upkeep(self, work: Delivering) -> Upkeep:
-        settings = self._settings
-        return Upkeep(
-            self._store,
-            self._lines["control"],
-            self._renaming,
-            work.claimer,
-            Retention(self._store, settings.cleanup_days),
-            min(settings.poll_interval_seconds, settings.lease_seconds / 3),
-            self._wake.set,
-            None if self._queues is None else work.roster,
-        )
-
-    def _listener(self, work: Delivering) -> Listener:
-        url = self._settings.listen_url
-        engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
-        return Listener(engine, self._settings.channel, work.wake_up, self._lines["control"])
 
 
 def _engine_of(engine_or_url: AsyncEngine | URL | str) -> AsyncEngine:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 
 import attrs
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema
+from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 
-    from outbox_kernel.infrastructure.relay.line import Line
-    from outbox_kernel.infrastructure.relay.store import Store
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from outbox_kernel.infrastructure.relay.line import Step
+    from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
 
 WINDOW_ROWS = 2_000
 _FIRST_ID = UUID(int=0)
@@ -21,27 +25,51 @@ _FIRST_ID = UUID(int=0)
 class Renaming:
     """Remembers what is left to move, so that a name that changed long ago costs next to nothing."""
 
-    store: Store
+    log: Log
     names: Sequence[str]
     former: Sequence[str]
     _is_due: bool = True
     """Whether relays of older code may have been at work the last time: what they left is to be moved."""
     _receipts_after: UUID = _FIRST_ID
 
-    async def step(self, line: Line) -> None:
+    @classmethod
+    def of(cls, log: Log, carried: Iterable[CarriedAny]) -> Self:
+        """Return what is to be moved for those that were renamed."""
+        renamed = [(each.name, each.renamed_from) for each in carried if each.renamed_from is not None]
+        return cls(log, [name for name, _ in renamed], [former for _, former in renamed])
+
+    def steps(self) -> list[Step]:
+        """Return the statements, all of one transaction, that move cursors and deliveries and end the former names.
+
+        A relay of older code that owns cursors keeps them until its hands are empty: then it gives them, where they
+        stand.
+        """
+        if not self.names:
+            return []
+        pairs = {"names": self.names, "former": self.former}
+        return [
+            self.log.step(cursors.RENAME_CURSORS, **pairs),
+            (in_schema(sql.RETIRE, self.log.schema), (self.former, self.log.now)),
+            self.log.step(cursors.DROP_CURSORS),
+            (in_schema(sql.RENAME_DELIVERIES, self.log.schema), (self.names, self.former)),
+            (in_schema(sql.DROP_FORMER_DELIVERIES, self.log.schema), (self.names, self.former)),
+        ]
+
+    async def step(self) -> None:
         """Move what relays of older code have written since the last time, and a window of receipts."""
         if not self.names:
             return
-        at_work = await self.store.former_at_work(line, self.former)
-        if at_work or self._is_due:
-            await self.store.rename_deliveries(line, self.names, self.former)
-        self._is_due = at_work
-        await self.move_receipts(line)
+        [row] = await self.log.line.fetch(in_schema(sql.FORMER_AT_WORK, self.log.schema), self.former)
+        if row["found"] or self._is_due:
+            await self.log.line.transact(self.steps())
+        self._is_due = row["found"]
+        await self.move_receipts()
 
-    async def move_receipts(self, line: Line) -> None:
+    async def move_receipts(self) -> None:
         """Move one window of receipts, round and round."""
         if self.names:
-            last = await self.store.rename_receipts(
-                line, self.names, self.former, after=self._receipts_after, limit=WINDOW_ROWS
+            text = in_schema(sql.RENAME_RECEIPTS, self.log.schema)
+            [row] = await self.log.line.fetch(
+                text, self.names, self.former, self._receipts_after, WINDOW_ROWS
             )
-            self._receipts_after = last or _FIRST_ID
+            self._receipts_after = row["last"] or _FIRST_ID

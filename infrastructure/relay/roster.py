@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
-    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
     from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.stored import StoredEvent
@@ -82,7 +82,7 @@ class Carried:
             for pattern, newest in self.abilities.items()
         )
 
-    def given(self, row: ClaimedEvent) -> DomainEvent | StoredEvent:
+    def given(self, row: LoggedEvent) -> DomainEvent | StoredEvent:
         """Return an event as the handler gets it: of a class that it is for, else as it is stored."""
         if self.registration.patterns:
             event_type, version = row["event_type"], row["event_version"]

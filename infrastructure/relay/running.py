@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
-    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 _log = logging.getLogger("outbox.relay")
 
@@ -43,7 +43,7 @@ class Run:
     """A handler at work."""
 
     carried: Carried
-    row: ClaimedEvent
+    row: LoggedEvent
     attempts: int
     receipt: HandlerRun
     task: asyncio.Task[object]
@@ -121,7 +121,7 @@ def give_up(run: Run) -> Verdict:
     return _failed(run, run.receipt.second or reason)
 
 
-def refused(publisher: CarriedPublisher, row: ClaimedEvent, attempts: int, reason: str) -> Verdict:
+def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason: str) -> Verdict:
     """Decide about an event that a broker does not take."""
     attempts, reason = attempts + 1, storable(reason)
     delay = publisher.schedule.delay_after(attempts)

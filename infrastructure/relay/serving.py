@@ -1,28 +1,18 @@
-"""Serving: all steps of a relay at once, each again and again, until it is told to stop (R1, R11, R12)."""
+"""Serving: all steps of a shift at once, each again and again, until it is told to stop (R1, R11, R12)."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.postgres.connections import TROUBLE
-from outbox_kernel.infrastructure.relay.claiming import LeaseLost
-from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
-    from outbox_kernel.infrastructure.relay.delivering import Delivering
-    from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
-    from outbox_kernel.infrastructure.relay.listening import Listener
-    from outbox_kernel.infrastructure.relay.upkeep import Upkeep
-
-_log = logging.getLogger("outbox.relay")
+    from outbox_kernel.infrastructure.relay.shift import Shift
 
 ANSWER_SECONDS_MAX = 1.0
 
@@ -39,79 +29,64 @@ class CancelledByOthers(InfrastructureError):
 
 @attrs.define(eq=False)
 class Serving:
-    """One service of a relay, from its first claim until the last run has ended."""
+    """One shift of a relay that serves."""
 
-    delivering: Delivering
-    upkeep: Upkeep
-    keeper: LeaseKeeper
-    listener: Listener
+    shift: Shift
+    others: list[Callable[[], Coroutine[object, object, None]]]
+    """What goes on beside the shift's own steps, and mends itself: the listener, upkeep."""
     stopping: asyncio.Event
     grace_seconds: float
+    _is_over: bool = False
 
     async def serve(self) -> None:
-        """Serve until told to stop or cancelled; then release what is in hand."""
-        tasks = self._tasks()
-        self.keeper.start()
-        self.delivering.is_kept = True
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                _result_of(task)
-        finally:
-            self.stopping.set()
-            try:
-                await self._hear_last_claim()
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
-                await self.delivering.release(self.grace_seconds)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                # However often it is cancelled: a keeper that outlived this would end the process.
-                self.delivering.is_kept = False
-                await self.keeper.stop()
-
-    async def _hear_last_claim(self) -> None:
-        """Wait for the answer to a claim that is under way: unheard, it would hold its events for the whole grace."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_SECONDS_MAX), self.delivering.claiming:
-                pass
-
-    def _tasks(self) -> list[asyncio.Task[object]]:
-        work = self.delivering
+        """Serve until told to stop or cancelled, then release what is in hand; raise what else ends the shift."""
+        shift = self.shift
         steps = (
-            work.claim_or_wait,
-            work.write,
-            work.watch,
-            self.upkeep.step,
-            work.replace_lost_lease,
-            work.tell_pauses,
+            *(shift.read, shift.deliver, shift.write, shift.watch, shift.keep_balance),
+            shift.tell_pauses,
         )
-        tasks: list[asyncio.Task[object]] = [
-            asyncio.create_task(self._persist(step), name=f"outbox-{step.__name__}") for step in steps
-        ]
-        tasks.append(asyncio.create_task(self.listener.run(), name="outbox-listener"))
-        tasks.append(asyncio.create_task(self.stopping.wait(), name="outbox-stop"))
-        return tasks
+        working = [asyncio.create_task(self._again(step), name=f"outbox-{step.__name__}") for step in steps]
+        beside = [asyncio.create_task(each(), name=f"outbox-{each.__qualname__}") for each in self.others]
+        beside.append(asyncio.create_task(_wait(self.stopping), name="outbox-stop"))
+        try:
+            done, _ = await asyncio.wait([*working, *beside], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                _raise_failure(task)
+        except asyncio.CancelledError:
+            await self._end_steps(working, beside)
+            await shift.release(self.grace_seconds)
+            raise
+        except BaseException:
+            shift.begin_nothing_more()
+            await self._end_steps(working, beside)
+            raise
+        await self._end_steps(working, beside)
+        await shift.release(self.grace_seconds)
 
-    async def _persist(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Repeat a step; a database that is gone or refuses is waited for."""
-        failures = 0
-        while not self.stopping.is_set():
-            try:
-                await step()
-                failures = 0
-            except LeaseLost:
-                self.delivering.tenure.lose()
-            except TROUBLE as error:
-                failures += 1
-                delay = EXPONENTIAL.delay_after(min(failures, 3)) or 0
-                _log.warning("%s; the relay tries again", error, extra={"delay_seconds": delay})
-                await asyncio.sleep(delay)
+    async def _end_steps(self, working: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> None:
+        """Let each step end: what a statement has done whose answer nobody hears would be nobody's."""
+        self._is_over = True
+        self.shift.wake_up()
+        self.shift.changed.set()
+        self.shift.to_balance.set()
+        self.shift.pauses_changed.set()
+        try:
+            await asyncio.wait(working, timeout=ANSWER_SECONDS_MAX)
+        finally:
+            for task in (*working, *beside):
+                task.cancel()
+            await asyncio.wait([*working, *beside])
+
+    async def _again(self, step: Callable[[], Awaitable[None]]) -> None:
+        while not self._is_over:
+            await step()
 
 
-def _result_of(task: asyncio.Task[object]) -> None:
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _raise_failure(task: asyncio.Task[None]) -> None:
     # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
     if task.cancelled():
         raise CancelledByOthers(f"the relay's task {task.get_name()}")

@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.log_relay.log import Log
 from outbox_kernel.infrastructure.outbox.sql import log as sql
+from outbox_kernel.infrastructure.relay.log import Log
 from tests.domain import Announced, Noted
 from tests.properties.reading_law import Book, Verdict
 from tests.properties.wild import committed, put
@@ -21,8 +21,8 @@ from tests.relaying import connected, handler
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from outbox_kernel.infrastructure.log_relay.shift import Shift
-    from tests.log_relaying import LogStage
+    from outbox_kernel.infrastructure.relay.shift import Shift
+    from tests.relaying import Stage
 
 # Some need that no transaction of another database of this server ends in between; not each time is one so unlucky.
 TIMES = 10
@@ -36,7 +36,7 @@ NAME = "h"
 class Hardships:
     """What a relay goes through, and what it did."""
 
-    stage: LogStage
+    stage: Stage
     writers: list[Any]
     book: Book = attrs.Factory(Book)
     after_read: list[Callable[[], Awaitable[None]]] = attrs.Factory(list)
@@ -50,7 +50,7 @@ class Hardships:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, stage: LogStage, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
+    async def on(cls, stage: Stage, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
         async with AsyncExitStack() as stack:
             writers = [await connected(url) for _ in range(3)]
             for each in writers:

@@ -13,10 +13,9 @@ from hypothesis import settings
 
 from tests.bank import engine_of
 from tests.domain import Announced, Noted
-from tests.log_relaying import LogStage
 from tests.properties.reading_law import INNOCENT, Book
 from tests.properties.wild import Wild, committed
-from tests.relaying import handler
+from tests.relaying import Stage, handler
 from tests.serving import serving
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def carried(book: Book) -> list[HandlerRegistration]:
     ]
 
 
-async def come_and_go(stage: LogStage, book: Book, wild: Wild) -> None:
+async def come_and_go(stage: Stage, book: Book, wild: Wild) -> None:
     """Another relay joins and leaves, again and again; it is never cut off, which may repeat what was in hand."""
     for turn in range(STAYS):
         await wild.reached(turn / STAYS)
@@ -56,7 +55,7 @@ async def test_nothing_is_lost_repeated_or_inverted(bank_url: str, request: pyte
     """R2b: OUTBOX_LAW_EVENTS says with how many."""
     seed = str(request.config.getoption("--hypothesis-seed"))
     book, witness, engine = Book(), await asyncpg.connect(bank_url), engine_of(bank_url)
-    stage = await LogStage.on(engine, witness)
+    stage = await Stage.on(engine, witness)
     wild = Wild(bank_url, random.Random(seed), EVENTS)
     staying = stage.relay(*carried(book), at=None, poll_interval_seconds=0.05, batch_size_max=20)
     async with serving(staying):

@@ -10,13 +10,13 @@ import attrs
 import pytest
 import pytest_asyncio
 
-from outbox_kernel.infrastructure.log_relay.held import Held
-from outbox_kernel.infrastructure.log_relay.log import Log
-from outbox_kernel.infrastructure.log_relay.subscriber import Subscriber
+from outbox_kernel.infrastructure.relay.held import Held
+from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 from tests.bank import engine_of
-from tests.log_relaying import LogStage
 from tests.properties.hardships import Hardships, rewrite_read
 from tests.properties.reading_law import INNOCENT
+from tests.relaying import Stage
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -24,7 +24,7 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 @pytest_asyncio.fixture
 async def hardships(bank_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
     engine, witness = engine_of(bank_url), await asyncpg.connect(bank_url)
-    stage = await LogStage.on(engine, witness)
+    stage = await Stage.on(engine, witness)
     async with Hardships.on(stage, bank_url, monkeypatch) as told:
         yield told
     await stage.close()

@@ -11,40 +11,41 @@ import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKeeper
+from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.store import Lease, Store
 
 
 class Answers:
-    """A store whose leases are as the test says."""
+    """A line to a database whose leases are as the test says."""
 
     def __init__(self, *, answer: bool | Exception) -> None:
         self.answer = answer
 
-    async def renew(self, *_: object) -> bool:
+    async def fetch(self, *_: object) -> list[bool]:
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return [True] if self.answer else []
 
 
-def keeper(*, answer: bool | Exception, lost: list[str], patience_seconds: float = 1.0) -> LeaseKeeper:
-    lease = Lease()
+def keeper(*, lost: list[str], patience_seconds: float = 1.0) -> LeaseKeeper:
     return LeaseKeeper(
         cast("Any", None),
-        cast("Store", Answers(answer=answer)),
+        Lease(),
+        schema=None,
+        now=None,
         lease_seconds=15,
-        lease=lambda: lease,
         patience_seconds=lambda: patience_seconds,
         on_lost=lambda: lost.append("lost"),
     )
 
 
-LINE = cast("Line", None)
+def line(*, answer: bool | Exception) -> Line:
+    return cast("Line", Answers(answer=answer))
 
 
 async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> None:
     lost: list[str] = []
-    await keeper(answer=False, lost=lost)._renew(LINE)
+    await keeper(lost=lost)._renew(line(answer=False))
     await asyncio.sleep(0)
     assert lost == ["lost"]
 
@@ -52,7 +53,7 @@ async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> 
 async def test_a_database_that_is_gone_for_a_moment_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
     with caplog.at_level(logging.WARNING):
-        await keeper(answer=DatabaseUnreachable("nobody answers"), lost=lost)._renew(LINE)
+        await keeper(lost=lost)._renew(line(answer=DatabaseUnreachable("nobody answers")))
     assert lost == []
     assert "the lease could not be renewed: nobody answers" in caplog.text
 
@@ -63,7 +64,7 @@ async def test_a_loop_that_stands_still_ends_the_process_and_says_where(
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
     monkeypatch.setattr("logging.shutdown", lambda: None)
-    watched = keeper(answer=True, lost=[])
+    watched = keeper(lost=[])
     watched._moved_at -= 2.0
     with caplog.at_level(logging.CRITICAL):
         watched._check_standstill()
@@ -74,7 +75,7 @@ async def test_a_loop_that_stands_still_ends_the_process_and_says_where(
 async def test_a_process_that_was_stopped_has_not_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-    watched = keeper(answer=True, lost=[])
+    watched = keeper(lost=[])
     watched._moved_at -= 3600.0
     watched._looked_at -= 3600.0
     watched._check_standstill()

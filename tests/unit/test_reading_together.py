@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import attrs
 
-from outbox_kernel.infrastructure.log_relay.log import Found
-from outbox_kernel.infrastructure.log_relay.place import Place, Server
-from outbox_kernel.infrastructure.log_relay.reader import Reader
-from outbox_kernel.infrastructure.log_relay.reading import Reading
+from outbox_kernel.infrastructure.relay.log import Found
+from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.reader import Reader
+from outbox_kernel.infrastructure.relay.reading import Reading
 
 SERVER = Server(1, 0)
 ALL = frozenset(range(32))

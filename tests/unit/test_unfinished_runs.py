@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from outbox_kernel.infrastructure.relay.roster import Carried
-    from outbox_kernel.infrastructure.relay.work import ClaimedEvent
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 
 @coroutine
@@ -34,7 +34,7 @@ def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
     carried: Any = SimpleNamespace(name="h", given=lambda row: row, atomic=False, call=for_ever)
     row: Any = SimpleNamespace(delivery=lambda attempt: Delivery(uuid4(), 1, attempt, {}))
     task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
-    run = Run(cast("Carried", carried), cast("ClaimedEvent", row), 0, HandlerRun(uuid4(), "h"), task)
+    run = Run(cast("Carried", carried), cast("LoggedEvent", row), 0, HandlerRun(uuid4(), "h"), task)
     running = run_handler(run)
     Context().run(running.send, None)
     running.close()

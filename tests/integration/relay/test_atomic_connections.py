@@ -37,7 +37,7 @@ def atomic(act: Any, **options: Any) -> HandlerRegistration:
 
 
 async def error_of(stage: Stage) -> str:
-    return str((await stage.event("a"))["error_message"])
+    return str((await stage.status("a"))["error_message"])
 
 
 async def assert_done(stage: Stage, *lines: str) -> None:

@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
 from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, current_run
-from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.infrastructure.relay import workers
 from outbox_kernel.kernel import current_delivery, current_headers
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Announced, Noted, journal
@@ -33,7 +33,7 @@ SOON = 0.02
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is slow or given up after seconds is so at once."""
-    monkeypatch.setattr(crew, "SLOW_SECONDS", SOON)
+    monkeypatch.setattr(workers, "SLOW_SECONDS", SOON)
 
 
 @attrs.frozen
@@ -123,7 +123,7 @@ async def test_a_function_that_hangs_in_its_thread_has_failed_and_may_not_commit
     await stage.drain(of(hang, timeout_seconds=SOON), handler("good", good))
     delivery = await stage.delivery("a", "f")
     assert (delivery["status"], delivery["attempts"], good.seen) == ("waiting", 1, ["a"])
-    assert "no end after 0.02 s" in (await stage.event("a"))["error_message"]
+    assert "no end after 0.02 s" in (await stage.status("a"))["error_message"]
     [run] = runs
     assert run is not None
     assert run.over

@@ -8,10 +8,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-
-from outbox_kernel.infrastructure.relay.roster import Ability
-from outbox_kernel.infrastructure.relay.store import Lease, Store
 from outbox_kernel.infrastructure.relay.work import Outcome
+
+from outbox_kernel.infrastructure.relay.lease import Lease, Store
+from outbox_kernel.infrastructure.relay.roster import Ability
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
 from tests.waiting import until
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.relay import crew
+from outbox_kernel.infrastructure.relay import workers
 from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
 from tests.relaying import Recorder, Stage, handler
@@ -40,6 +40,7 @@ async def test_it_tries_again_when_the_time_has_come(stage: Stage) -> None:
     h = handler("h", seen, retry=RetrySchedule((0.05,)))
     await stage.put("a")
     async with serving(stage.relay(h, at=None, poll_interval_seconds=3600)):
+        await until(lambda: has_run(seen, 3))
         await until(all_delivered(stage, 1))
     assert seen.seen == ["a", "a", "a"]
 
@@ -67,8 +68,9 @@ async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
 async def test_it_frees_what_another_relay_left_behind(stage: Stage) -> None:
     """R3."""
     seen = Recorder()
+    await stage.drain(handler("h", seen))
     await stage.put("a")
-    await stage.claimer_that_vanishes()
+    await stage.owner_that_vanishes("h")
     await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
     async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
         await until(all_delivered(stage, 1))
@@ -95,7 +97,7 @@ async def test_handlers_that_hang_as_deliveries_delay_no_other_handler(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R4: however many, what is slow does not count as what the crew is busy with."""
-    monkeypatch.setattr(crew, "SLOW_SECONDS", STEP)
+    monkeypatch.setattr(workers, "SLOW_SECONDS", STEP)
     go, quick, hanging = asyncio.Event(), Recorder(), Recorder()
 
     async def hang(event: Any) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 from uuid import uuid4
 
+import attrs
 import pytest
 
-from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.operations import Desk
-from outbox_kernel.infrastructure.operations.subscriptions import retire
+from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire
 from outbox_kernel.infrastructure.relay import renaming
-from outbox_kernel.infrastructure.relay.store import Store
+from outbox_kernel.infrastructure.relay.lease import Lease
+from outbox_kernel.infrastructure.relay.line import Line, Step
+from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.domain import Announced, Noted
-from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
+from tests.relaying import Recorder, Stage, connected, handler
+from tests.serving import at_the_gate, has_run, serving
+from tests.waiting import until
 
 SUBSCRIPTION = "SELECT patterns, retired_at IS NOT NULL, since FROM outbox_subscriptions WHERE name = $1"
+CURSORS = "SELECT count(*) FROM outbox_cursors WHERE subscription = $1"
 
 
 async def subscription(stage: Stage, name: str) -> Any:
@@ -31,44 +39,69 @@ async def change(stage: Stage, name: str, what: str) -> None:
     )
 
 
-async def test_a_relay_leaves_what_it_does_not_carry_to_one_that_does(stage: Stage) -> None:
-    """R2, R9: uncharged, and it is no failure."""
+async def test_what_a_relay_does_not_carry_waits_in_the_log_for_one_that_does(stage: Stage) -> None:
+    """R2: at no cost to anybody, so without a row."""
     here, elsewhere, wallet = Recorder(), Recorder(), uuid4()
     await stage.drain(handler("elsewhere", elsewhere))
     await stage.put("a", "b", of=wallet)
     await stage.drain(handler("here", here))
     assert here.seen == ["a", "b"]
-    assert await stage.events() == {"a": "open", "b": "open"}
-    row = await stage.delivery("a", "elsewhere")
-    assert (row["status"], row["attempts"], row["takeovers"]) == ("waiting", 0, 0)
+    assert await stage.events() == {"a": "pending", "b": "pending"}
     await stage.drain(handler("here", here))
     await stage.drain(handler("elsewhere", elsewhere))
     assert (here.seen, elsewhere.seen) == (["a", "b"], ["a", "b"])
     assert await stage.events() == {"a": "delivered", "b": "delivered"}
+    assert await stage.deliveries() == {}
 
 
-async def test_a_handler_is_due_for_what_is_claimed_after_it_first_started(stage: Stage) -> None:
-    """R2: not for what was delivered before."""
+# --- from when on ----------------------------------------------------------------------------------------
+
+
+async def test_a_handler_is_due_for_what_commits_after_it_first_started(stage: Stage) -> None:
+    """R2: not for what had committed before, whoever has handled that."""
     new = Recorder()
     await stage.put("old")
     await stage.drain(handler("h", Recorder()))
-    await stage.drain(handler("h", Recorder()), handler("new", new))
+    await stage.put("passed by nobody")
+    both = handler("h", Recorder()), handler("new", new)
+    await stage.drain(*both, from_beginning=False)
     await stage.put("young")
-    await stage.drain(handler("h", Recorder()), handler("new", new))
+    await stage.drain(*both, from_beginning=False)
     assert new.seen == ["young"]
 
 
-async def test_a_running_relay_learns_of_a_new_handler_before_its_next_event(stage: Stage) -> None:
-    """R2."""
-    new = Recorder()
-    relay = stage.relay(handler("h", Recorder()))
-    await relay.run_once()
-    await stage.relay(handler("new", new)).run_once()
+async def test_what_is_open_while_a_handler_first_starts_is_due_for_it(stage: Stage, bank_url: str) -> None:
+    """R2, R2b: exactly what commits from then on, however low its position."""
+    seen, slow = Recorder(), await connected(bank_url)
+    transaction = slow.transaction()
+    await transaction.start()
+    await stage.put("open", by=slow)
+    await stage.put("before")
+    await stage.drain(handler("h", seen), from_beginning=False)
+    await transaction.commit()
+    await slow.close()
+    await stage.drain(handler("h", seen), from_beginning=False)
+    assert seen.seen == ["open"]
+
+
+async def test_all_of_the_log_is_due_for_one_that_asks_for_it_once(stage: Stage) -> None:
+    """R2, R17."""
+    seen = Recorder()
+    await stage.put("old")
+    await stage.drain(handler("other", Recorder()))
+    for _ in range(2):
+        await stage.drain(handler("h", seen, start="beginning"), from_beginning=False)
+    assert seen.seen == ["old"]
+
+
+async def test_a_start_with_nothing_new_changes_no_subscription_and_no_place(stage: Stage) -> None:
+    """R2: relays that come and go cost the others nothing."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen), from_beginning=False)
     await stage.put("a")
-    await relay.run_once()
-    assert await stage.deliveries() == {("a", "new"): "waiting"}
-    await stage.drain(handler("new", new))
-    assert new.seen == ["a"]
+    await stage.drain(handler("h", seen), from_beginning=False)
+    assert await stage.witness.fetchval("SELECT sum(revision) FROM outbox_subscriptions") == 1
+    assert seen.seen == ["a"]
 
 
 async def test_patterns_grow_and_never_shrink(stage: Stage) -> None:
@@ -83,35 +116,61 @@ async def test_patterns_grow_and_never_shrink(stage: Stage) -> None:
     assert await stage.deliveries() == {("a", "h"): "waiting"}
 
 
-async def test_a_start_with_nothing_new_changes_no_subscription(stage: Stage) -> None:
-    """R2: relays that come and go cost the others nothing."""
-    for _ in range(2):
-        await stage.drain(handler("h", Recorder()))
-    assert await stage.witness.fetchval("SELECT sum(revision) FROM outbox_subscriptions") == 1
+def once_it_has_learnt(patching: pytest.MonkeyPatch, act: Callable[[], Awaitable[None]]) -> None:
+    """Let something happen as soon as a relay knows who is due, and before it reads."""
+    learn = Shift.learn
+
+    async def learn_too_early(shift: Shift) -> None:
+        patching.setattr(Shift, "learn", learn)
+        await learn(shift)
+        await act()
+
+    patching.setattr(Shift, "learn", learn_too_early)
+
+
+async def test_an_older_relay_passes_nothing_by_that_a_grown_pattern_is_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: it learns of the pattern with the very read that would have passed the event."""
+    old_seen, seen = Recorder(), Recorder()
+    newer = handler("h", seen, Noted, Announced)
+
+    async def start_newer() -> None:
+        await stage.drain(newer)
+        await stage.put("a", event_type="bank.announced")
+
+    once_it_has_learnt(monkeypatch, start_newer)
+    await stage.relay(handler("h", old_seen, Noted)).run_once()
+    assert await stage.deliveries() == {("a", "h"): "waiting"}
+    await stage.drain(newer)
+    assert (old_seen.seen, seen.seen) == ([], ["a"])
+
+
+# --- retired ---------------------------------------------------------------------------------------------
 
 
 async def test_a_retired_handler_is_due_for_nothing_new(stage: Stage) -> None:
-    """R2."""
+    """R2: nor for what it had not passed yet."""
     gone = Recorder()
     await stage.drain(handler("gone", gone))
-    await change(stage, "gone", "retired_at = now()")
+    await stage.put("not passed")
+    assert (await retire(Desk(stage.witness, now=stage.at(60)), "gone")).newly
     await stage.put("a")
     await stage.drain(handler("h", Recorder()))
-    assert await stage.events() == {"a": "delivered"}
-    await stage.drain(handler("gone", gone))
-    assert gone.seen == []
+    assert await stage.events() == {"not passed": "delivered", "a": "delivered"}
+    assert await stage.witness.fetchval(CURSORS, "gone") == 0
 
 
 async def test_a_retired_name_that_starts_again_is_due_again(stage: Stage) -> None:
-    """R2: from then on."""
+    """R2: from then on, and for nothing of before."""
     back = Recorder()
-    await stage.drain(handler("back", back))
+    await stage.drain(handler("back", back), from_beginning=False)
+    await stage.put("not passed")
     await change(stage, "back", "retired_at = now()")
     await stage.put("a")
-    await stage.drain()
-    await stage.drain(handler("back", back))
+    await stage.drain(handler("back", back), from_beginning=False)
     await stage.put("b")
-    await stage.drain(handler("back", back))
+    await stage.drain(handler("back", back), from_beginning=False)
     assert back.seen == ["b"]
 
 
@@ -126,45 +185,29 @@ async def test_a_retired_name_comes_back_with_the_patterns_it_comes_with(stage: 
     assert await stage.events() == {"a": "delivered"}
 
 
-async def test_a_handler_that_was_retired_while_its_relay_had_no_lease_is_due_again_with_the_next(
-    stage: Stage,
-) -> None:
-    """R2, R3: a relay that comes back carries what it carried, as one that starts does."""
-    seen = Recorder()
-    relay = stage.relay(handler("own", seen), at=None)
-    await relay.run_once()
-    await stage.witness.execute("UPDATE outbox_relays SET expires_at = now() - interval '1 minute'")
-    assert (await retire(Desk(stage.witness), "own")).newly
-    await stage.put("a")
-    await relay.run_once()
-    assert seen.seen == ["a"]
-    assert not (await subscription(stage, "own"))[1]
-
-
-async def test_a_relay_that_cannot_subscribe_under_its_next_lease_takes_another(
+async def test_a_relay_that_carries_what_is_retired_passes_nothing_for_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R2, R12: it claims nothing before the database knows what it carries."""
-    seen = Recorder()
-    relay = stage.relay(handler("own", seen))
-    await relay.run_once()
-    await stage.witness.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
-    await change(stage, "own", "retired_at = now()")
+    """R2: as one of older code does, whose handler has another name by now, and with it its place in the log."""
+    old_seen, seen = Recorder(), Recorder()
+    renamed = handler("now", seen, renamed_from="former")
 
-    async def fail(*_: Any) -> None:
-        raise DatabaseUnreachable("it has just gone")
+    async def rename() -> None:
+        await stage.drain(renamed, from_beginning=False)
+        await stage.put("a")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Store, "subscribe", fail)
-        with pytest.raises(DatabaseUnreachable):
-            await relay.run_once()
-    await stage.put("a")
-    await relay.run_once()
-    assert seen.seen == ["a"]
+    once_it_has_learnt(monkeypatch, rename)
+    await stage.drain(handler("former", old_seen))
+    assert await stage.events() == {"a": "pending"}
+    await stage.drain(renamed, from_beginning=False)
+    assert (old_seen.seen, seen.seen) == ([], ["a"])
 
 
-async def test_a_paused_handler_waits_without_a_try(stage: Stage) -> None:
-    """R2: its deliveries are written waiting; others go on."""
+# --- paused ----------------------------------------------------------------------------------------------
+
+
+async def test_a_paused_handler_stands_still_at_its_cursor(stage: Stage) -> None:
+    """R2: with no row and no try; others go on."""
     held, good, wallet = Recorder(), Recorder(), uuid4()
     relay = stage.relay(handler("held", held), handler("good", good))
     await relay.run_once()
@@ -173,11 +216,44 @@ async def test_a_paused_handler_waits_without_a_try(stage: Stage) -> None:
     await relay.run_once()
     await relay.run_once()
     assert (held.seen, good.seen) == ([], ["a", "b"])
-    assert (await stage.delivery("a", "held"))["attempts"] == 0
+    assert await stage.deliveries() == {}
+    assert await stage.events() == {"a": "pending", "b": "pending"}
     await change(stage, "held", "paused_at = NULL")
     await stage.put("c", of=wallet)
     await relay.run_until_idle()
-    assert held.seen == ["a", "b", "c"]
+    assert (held.seen, good.seen) == (["a", "b", "c"], ["a", "b", "c"])
+
+
+async def test_what_waits_for_a_paused_handler_is_not_taken(stage: Stage) -> None:
+    """R2."""
+    seen = Recorder().fail("a")
+    await stage.put("a", of=uuid4())
+    await stage.drain(handler("h", seen))
+    await change(stage, "h", "paused_at = now()")
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a"]
+    await change(stage, "h", "paused_at = NULL")
+    await stage.drain(handler("h", seen), at=10)
+    assert seen.seen == ["a", "a"]
+
+
+async def test_a_relay_that_serves_hears_of_a_pause_and_of_its_end(stage: Stage) -> None:
+    """R2: with no poll to remind it, and nothing else to read."""
+    seen, other, desk = Recorder(), Recorder(), Desk(stage.witness)
+    relay = stage.relay(handler("h", seen), handler("i", other), at=None, poll_interval_seconds=3600)
+    async with serving(relay):
+        await relay.subscribed.wait()
+        assert await pause(desk, "h")
+        assert await pause(desk, "i")
+        await stage.put("a")
+        assert await resume(desk, "i")
+        await until(lambda: has_run(other, 1))
+        assert seen.seen == []
+        assert await resume(desk, "h")
+        await until(lambda: has_run(seen, 1))
+
+
+# --- unknown ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -187,17 +263,14 @@ async def test_an_unknown_type_waits_for_a_relay_that_knows_it(stage: Stage, ver
     name = "bank.unheard" if version == 1 else "bank.noted"
     await stage.drain(handler("h", seen), handler("all", other))
     await change(stage, "h", f"patterns = patterns || '{{{name}}}'")
-    if version == 1:
-        await stage.put("a", of=wallet, event_type=name)
-    else:
-        await stage.put("a", of=wallet, event_type=name, version=2)
+    await stage.put("a", of=wallet, event_type=name, version=version)
     await stage.put("b", of=wallet)
     await stage.put("c", of=uuid4())
     await stage.drain(handler("h", seen), handler("all", other))
     await stage.drain(handler("h", seen), handler("all", other), at=10_000)
     assert seen.seen == ["c"]
     assert (await stage.delivery("a", "h"))["attempts"] == 0
-    assert (await stage.event("a"))["status"] == "open"
+    assert (await stage.status("a"))["status"] == "open"
     assert (await stage.delivery("b", "h"))["status"] == "waiting"
     with isolated_definitions():
         from outbox_kernel.kernel import DomainEvent, event, upcasts
@@ -229,18 +302,19 @@ async def test_an_unknown_type_waits_for_a_relay_that_knows_it(stage: Stage, ver
 
 
 async def test_a_renamed_handler_goes_on_where_the_former_one_stood(stage: Stage) -> None:
-    """R2: deliveries with their attempts, in order."""
+    """R2: at its place in the log, and with its deliveries, their attempts, and their order."""
     seen, wallet = Recorder().fail("a"), uuid4()
     await stage.put("a", "b", of=wallet)
     await stage.drain(handler("former", seen))
     await stage.put("c", of=wallet)
+    await stage.put("d", of=uuid4())
     renamed = handler("now", seen, renamed_from="former")
-    await stage.drain(renamed)
-    assert seen.seen == ["a"]
+    await stage.drain(renamed, from_beginning=False)
+    assert seen.seen == ["a", "d"]
     row = await stage.delivery("a", "now")
     assert (row["status"], row["attempts"]) == ("waiting", 1)
-    await stage.drain(renamed, at=10)
-    assert seen.seen == ["a", "a", "b", "c"]
+    await stage.drain(renamed, from_beginning=False, at=10)
+    assert seen.seen == ["a", "d", "a", "b", "c"]
     assert (await subscription(stage, "former"))[1]
     assert not (await subscription(stage, "now"))[1]
 
@@ -253,35 +327,68 @@ async def test_a_renamed_handler_has_the_receipts_of_the_former_one(stage: Stage
 
     await stage.put("a")
     await stage.drain(handler("former", act))
-    await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
+    await stage.witness.execute("UPDATE outbox_cursors SET rewind_to = 0")
     await stage.drain(handler("now", act, renamed_from="former"))
     assert await stage.journal() == ["a"]
 
 
-@pytest.mark.parametrize("former_first", [True, False])
-async def test_an_effect_happens_once_while_old_and_new_names_run_side_by_side(
-    stage: Stage, former_first: bool
+async def test_a_relay_of_older_code_keeps_what_it_has_in_hand_and_gives_the_rest_where_it_stands(
+    stage: Stage,
 ) -> None:
-    """R2, R6: a receipt written under one name after the names were moved holds for the other."""
+    """R2, R4: nothing is lost, repeated or overtaken between the two."""
+    gate, go, begun, held = at_the_gate()
+    seen, wallet = Recorder(), uuid4()
+    old = stage.relay(attrs.evolve(gate, name="former"), at=None, poll_interval_seconds=3600)
+    await stage.put("a", of=wallet)
+    async with serving(old):
+        await begun.wait()
+        renamed = handler("now", seen, renamed_from="former")
+        await stage.relay(renamed, from_beginning=False, at=None).run_until_idle()
+        await stage.put("b", of=wallet)
+        await stage.relay(renamed, from_beginning=False, at=None).run_until_idle()
+        assert (held, seen.seen) == (["a"], [])
+        go.set()
+
+        async def both_are_run() -> bool:
+            await Desk(stage.witness).wake_relays()
+            await stage.relay(renamed, from_beginning=False, at=None).run_until_idle()
+            return len(held + seen.seen) == 2
+
+        await until(both_are_run)
+    assert (held, seen.seen) == (["a"], ["b"])
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+async def test_an_effect_happens_once_while_old_and_new_names_run_side_by_side(stage: Stage) -> None:
+    """R2, R6: an old relay has started once more, and a receipt written under one name holds for the other."""
 
     async def act(event: Any) -> None:
         await stage.enter(event.what)
 
     former, now = handler("former", act), handler("now", act, renamed_from="former")
-    relays = {each.name: stage.relay(each) for each in (former, now)}
-    await relays["former"].run_once()
-    await relays["now"].run_once()
-    await change(stage, "former", "retired_at = NULL")  # an old relay has started once more
-    await change(stage, "now", "retired_at = now()")
+    await stage.drain(former)
+    await stage.drain(now)
+    await stage.drain(former, from_beginning=False)
+    await stage.put("a", "b")
+    await stage.drain(former)
+    await stage.drain(now)
+    assert await stage.journal() == ["a", "b"]
+
+
+async def test_what_an_old_relay_was_due_for_when_it_started_once_more_is_left_to_the_new_name(
+    stage: Stage,
+) -> None:
+    """R2: its cursors go, since the new name has its own."""
+    seen, old_seen = Recorder(), Recorder()
+    renamed = handler("now", seen, renamed_from="former")
+    await stage.drain(handler("former", old_seen))
+    await stage.drain(renamed)
+    await stage.drain(handler("former", old_seen), from_beginning=False)
     await stage.put("a")
-    order = ["former", "now"] if former_first else ["now", "former"]
-    for name in order:
-        await change(stage, name, "retired_at = NULL")
-        await change(stage, "now" if name == "former" else "former", "retired_at = now()")
-        await relays[name].run_once()
-        await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
-    assert await stage.journal() == ["a"]
-    assert await stage.deliveries() == {}
+    await stage.drain(renamed)
+    assert (old_seen.seen, seen.seen) == ([], ["a"])
+    assert await stage.events() == {"a": "delivered"}
+    assert await stage.witness.fetchval(CURSORS, "former") == 0
 
 
 async def test_a_delivery_that_runs_under_the_former_name_is_settled_there(stage: Stage) -> None:
@@ -304,41 +411,44 @@ async def test_a_delivery_that_runs_under_the_former_name_is_settled_there(stage
     assert seen.seen == ["a", "a"]
     go.set()
     await running
-    assert (await stage.event("a"))["status"] == "delivered"
+    assert await stage.deliveries() == {("a", "former"): "done"}
     await stage.drain(renamed, at=10)
     assert seen.seen == ["a", "a", "b"]
     assert set((await stage.events()).values()) == {"delivered"}
 
 
-async def test_what_fails_under_the_former_name_holds_back_the_new_one(stage: Stage) -> None:
-    """R4: a relay of the older code is still at work when the newer one has started."""
+async def test_what_fails_under_the_former_name_holds_back_the_new_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: a relay of the older code writes it down when the newer one has started."""
     seen, wallet = Recorder().fail("a"), uuid4()
-    old = stage.relay(handler("former", seen))
+    renamed = handler("now", seen, renamed_from="former")
     await stage.put("a", of=wallet)
-    await old.run_once()
-    new = stage.relay(handler("now", seen, renamed_from="former"))
-    await new.run_once()
-    await stage.witness.execute("UPDATE outbox_deliveries SET handler = 'former'")  # written a moment later
+    await stage.drain(handler("former", seen))
     await stage.put("b", of=wallet)
-    await new.run_once()
-    await new.run_once()
+
+    async def write() -> None:
+        await stage.witness.execute("UPDATE outbox_deliveries SET handler = 'former'")
+
+    once_it_has_learnt(monkeypatch, write)
+    await stage.drain(renamed, at=10)
     assert seen.seen == ["a"]
-    await stage.drain(handler("now", seen, renamed_from="former"), at=LEASE_SECONDS)
+    await stage.drain(renamed, at=10)
     assert seen.seen == ["a", "a", "b"]
 
 
-async def test_what_both_names_have_is_left_to_the_new_one(stage: Stage) -> None:
-    """R2: an older relay has started once more and written down what it knows; the event ends all the same."""
-    seen = Recorder()
+async def test_what_waits_under_both_names_is_left_to_the_new_one(stage: Stage) -> None:
+    """R2: an older relay has written down what it knows; the event ends all the same."""
+    seen = Recorder().fail("a")
     renamed = handler("now", seen, renamed_from="former")
-    await stage.drain(handler("former", Recorder()))
-    await stage.drain(renamed)
-    await change(stage, "former", "retired_at = NULL")
     await stage.put("a")
-    await stage.drain(handler("other", Recorder()))
-    assert await stage.deliveries() == {("a", "former"): "waiting", ("a", "now"): "waiting"}
     await stage.drain(renamed)
-    assert seen.seen == ["a"]
+    await stage.witness.execute(
+        "INSERT INTO outbox_deliveries (event_id, position, handler, order_key) "
+        "SELECT event_id, position, 'former', order_key FROM outbox_deliveries"
+    )
+    await stage.drain(renamed, at=10)
+    assert seen.seen == ["a", "a"]
     assert await stage.events() == {"a": "delivered"}
     assert await stage.deliveries() == {("a", "now"): "done"}
 
@@ -347,30 +457,37 @@ async def test_a_name_that_changed_long_ago_costs_a_window_of_receipts_and_no_de
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2, R13: and all of them are moved, one window after the other."""
-    moves, move = [0], Store.rename_deliveries
     monkeypatch.setattr(renaming, "WINDOW_ROWS", 2)
-
-    async def count(self: Store, *given: Any) -> None:
-        moves[0] += 1
-        await move(self, *given)
-
-    monkeypatch.setattr(Store, "rename_deliveries", count)
     await stage.put("a", "b", "c", "d", "e")
     await stage.witness.execute(
         "INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'former' FROM outbox_events"
     )
-    relay = stage.relay(handler("now", Recorder(), renamed_from="former"))
-    await relay._start()  # noqa: SLF001 - what it does every poll interval
-    names = relay._renaming  # noqa: SLF001 - as above
-    for _ in range(3):
-        await names.step(stage.line())
+    line = Counting(stage.line())
+    moving = Renaming(Log(cast("Line", line), Lease()), ["now"], ["former"])
+    for _ in range(4):
+        await moving.step()
     assert {name for _, name, _ in await stage.receipts()} == {"now"}
-    assert moves == [1]
-    await change(stage, "now", "name = 'former', retired_at = NULL")
-    await names.step(stage.line())
-    await names.step(stage.line())
-    await names.step(stage.line())
-    assert moves == [3]
+    assert line.transactions == 1
+    await stage.drain(handler("former", Recorder()))
+    await moving.step()
+    await moving.step()
+    await moving.step()
+    assert line.transactions == 3
+
+
+@attrs.define(eq=False)
+class Counting:
+    """A relay's line that counts its transactions."""
+
+    line: Line
+    transactions: int = 0
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        return await self.line.fetch(statement, *arguments)
+
+    async def transact(self, steps: Sequence[Step]) -> list[list[Any]]:
+        self.transactions += 1
+        return await self.line.transact(steps)
 
 
 async def test_a_receipt_under_the_former_name_goes_when_no_relay_has_that_name(stage: Stage) -> None:

@@ -1,0 +1,237 @@
+"""Deliveries: exceptions, taken at their turn by any relay that can run them, and what became of them (R5, R7, R9)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.claims import TAKE_DELIVERIES
+from outbox_kernel.infrastructure.outbox.sql.outcomes import RELEASE_DELIVERIES, SETTLE_DELIVERIES
+from outbox_kernel.infrastructure.relay.due_turns import DueTurns
+from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.roster import Ability
+from outbox_kernel.infrastructure.relay.rows import DueDelivery
+from outbox_kernel.infrastructure.relay.subscriber import turns_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
+    from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
+    from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+
+HEADS_MAX = 500
+TURNS_MAX = 100
+TURN_MAX = 20
+IN_HAND_MAX = 1_000
+BATCH_MAX = 2_000
+CLAIM_BYTES_MAX = 16 * 1024 * 1024
+
+
+@attrs.define(eq=False)
+class Deliveries:
+    """Takes deliveries whose turn it is, and writes how they went."""
+
+    log: Log
+    subscribers: Mapping[str, Subscriber]
+    turns: DueTurns = attrs.Factory(DueTurns)
+    due_at: float | None = None
+    """When a delivery's time comes, on the loop's monotonic clock."""
+    suspects: bool = False
+    """Whether there are some that have killed relays before, and are to run while nothing else does."""
+    in_hand: int = 0
+    unwritten: asyncio.Event = attrs.Factory(asyncio.Event)
+    _ended: list[Outcome] = attrs.Factory(list)
+    _settled: list[tuple[LoggedEvent, Outcome]] = attrs.Factory(list)
+    _given_back: list[tuple[LoggedEvent, str]] = attrs.Factory(list)
+    _suspects_after: dict[str, str] = attrs.Factory(dict)
+
+    # --- what subscribers say -----------------------------------------------------------------------
+
+    def settle(self, row: LoggedEvent, outcome: Outcome) -> None:
+        """Write how a delivery went."""
+        self._settled.append((row, outcome))
+        self.unwritten.set()
+
+    def give_back(self, row: LoggedEvent, handler: str) -> None:
+        """Write that a delivery is to be run again."""
+        self._given_back.append((row, handler))
+        self.unwritten.set()
+
+    # --- taking -------------------------------------------------------------------------------------
+
+    @property
+    def has_reason(self) -> bool:
+        """Whether there may be something to take by now."""
+        return self.turns.has_known or (self.turns.scanning and not self.turns.rest_seconds)
+
+    def look_everywhere(self) -> None:
+        """Look at all turns."""
+        self.turns.everywhere = True
+        self.due_at = None
+
+    async def take(self) -> int:
+        """Take what there is reason to look for; return how many."""
+        taken = 0
+        if self.turns.has_known:
+            taken += await self._take_known()
+        if self.turns.scanning and not self.turns.rest_seconds:
+            taken += await self._scan()
+        return taken
+
+    async def take_suspects(self) -> int:
+        """Take one of those that may have killed relays."""
+        rows, _ = await self._claim(self._suspects_after, [], suspects=True)
+        self.suspects = bool(rows)
+        return self._begin(rows)
+
+    async def _take_known(self) -> int:
+        known = self.turns.take_known(TURNS_MAX, {each.handler for each in self._abilities()})
+        if not known:
+            return 0
+        try:
+            rows, scan = await self._claim({}, known, suspects=False)
+        except BaseException:
+            self.turns.everywhere = True
+            raise
+        # Where a suspect is, and what is too large for now, a look at all finds.
+        self.turns.everywhere = self.turns.everywhere or scan["suspects"] or scan["more"]
+        self._note_due(scan["next_in_seconds"])
+        self.turns.keep_in_use({*known} - {(row.handler, row.turn) for row in rows})
+        return self._begin(rows)
+
+    async def _scan(self) -> int:
+        began, turns = time.monotonic(), self.turns
+        after = turns.begin_scan()
+        try:
+            rows, scan = await self._claim(after, [], suspects=False)
+        except BaseException:
+            turns.everywhere = True
+            raise
+        if scan["suspects"]:
+            self.suspects, self._suspects_after = True, dict(after)
+        goes_on = {**after, **scan["last"]} if scan["seen"] >= HEADS_MAX else {}
+        turns.end_scan(began, goes_on, found=bool(rows))
+        turns.everywhere = turns.everywhere or scan["more"]
+        self._note_due(scan["next_in_seconds"])
+        return self._begin(rows)
+
+    async def _claim(
+        self, after: Mapping[str, str], known: Sequence[TurnKey], *, suspects: bool
+    ) -> tuple[list[DueDelivery], Any]:
+        abilities, lease = self._abilities(), self.log.lease
+        handlers = [] if known else sorted({each.handler for each in abilities})
+        *columns, former, on_dead, _ = _columns(abilities, 6)
+        limits = (HEADS_MAX, 1, 1) if suspects else (0 if known else HEADS_MAX, TURNS_MAX, TURN_MAX)
+        *rows, report = await self.log.line.fetch_as(
+            DueDelivery,
+            in_schema(TAKE_DELIVERIES, self.log.schema),
+            *(lease.relay, lease.epoch, *columns, handlers, [after.get(handler, "") for handler in handlers]),
+            *(*limits, suspects, self.log.now, former, on_dead, CLAIM_BYTES_MAX),
+            sorted({each.handler for each in abilities if each.runs_code}),
+            *_columns(known, 2),
+        )
+        scan = json.loads(report["report"])
+        if not scan["held"]:
+            raise LeaseLost("the relay's lease has run out")
+        rows.sort(key=attrgetter("place"))
+        return rows, scan
+
+    def _begin(self, rows: Sequence[DueDelivery]) -> int:
+        self.in_hand += len(rows)
+        for handler, turns in turns_of(rows).items():
+            for turn in turns:
+                self.subscribers[handler].take_turn(turn)
+        return len(rows)
+
+    def _abilities(self) -> list[Ability]:
+        """Return what may run here and has room."""
+        if self.in_hand >= IN_HAND_MAX:
+            return []
+        return [
+            Ability(
+                *(each.name, pattern, version, each.carried.renamed_from, each.carried.on_dead),
+                runs_code=each.carried.kind == "handler",
+            )
+            for each in self.subscribers.values()
+            if each.is_going and each.workers.room > 0
+            for pattern, version in each.carried.abilities.items()
+        ]
+
+    def _note_due(self, seconds: float | None) -> None:
+        if seconds is not None:
+            at = time.monotonic() + float(seconds)
+            self.due_at = at if self.due_at is None else min(self.due_at, at)
+
+    # --- writing ------------------------------------------------------------------------------------
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._settled or self._given_back)
+
+    async def write(self) -> None:
+        """Write all of it."""
+        self.unwritten.clear()
+        while batch := self._settled[:BATCH_MAX]:
+            await self._write_settled(batch)
+            del self._settled[: len(batch)]
+            self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in batch)
+            self._hear_of_written(outcome for _, outcome in batch)
+        while given_back := self._given_back[:BATCH_MAX]:
+            lease, keys = self.log.lease, [(row["event_id"], handler) for row, handler in given_back]
+            await self.log.line.fetch(
+                in_schema(RELEASE_DELIVERIES, self.log.schema),
+                *(lease.relay, lease.epoch, *_columns(keys, 2), self.log.now),
+            )
+            del self._given_back[: len(keys)]
+            self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
+
+    def take_ended(self) -> list[Outcome]:
+        """Return what was written since this was last asked."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    async def _write_settled(self, batch: Sequence[tuple[LoggedEvent, Outcome]]) -> None:
+        columns = _columns(
+            [
+                (
+                    *(row["event_id"], each.handler, each.status, each.attempts, each.on_dead),
+                    *(each.delay_seconds, each.error_message),
+                )
+                for row, each in batch
+            ],
+            7,
+        )
+        lease = self.log.lease
+        await self.log.line.fetch(
+            in_schema(SETTLE_DELIVERIES, self.log.schema), lease.relay, lease.epoch, *columns, self.log.now
+        )
+
+    def _hear_of_written(self, outcomes: Iterable[Outcome]) -> None:
+        every = list(outcomes)
+        self._ended.extend(every)
+        done = [(each.handler, each.order_key) for each in every if each.status == "done"]
+        changed = [(each.handler, each.order_key) for each in every if each.status != "done"]
+        if done:
+            self.turns.hear_of_done(done)
+        if changed:
+            self.turns.hear(changed)
+
+    def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
+        """Take note of deliveries that were written with a place."""
+        changed = [(each.handler, each.order_key) for each in outcomes if each.status != "done"]
+        if changed:
+            self.turns.hear(changed)
+
+
+def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """Turn rows into the arrays that `unnest` takes."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -1,0 +1,64 @@
+"""Handling: what a subscriber does whose events a handler gets (R5, R6, R8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.running import Run, Verdict, give_up, run_handler
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.relay.lease import Lease
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.roster import Carried
+    from outbox_kernel.infrastructure.relay.workers import Work, Worker
+
+
+@attrs.define(eq=False)
+class Handling:
+    """Runs a handler under the lease of a shift."""
+
+    carried: Carried
+    lease: Lease
+    schema: str | None
+    database: str
+    """Where the outbox is: what commits there takes a receipt."""
+
+    is_away: ClassVar[bool] = False
+    pause: ClassVar[Pause | None] = None
+
+    async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
+        """Run it over one event."""
+        carried, row = self.carried, work.row
+        receipt = HandlerRun(
+            *(row.event_id, carried.name, self.lease.relay, self.lease.epoch),
+            self.schema,
+            former=carried.renamed_from,
+            database=self.database,
+        )
+        run = worker.run = Run(carried, row, work.attempts, receipt, worker.task)
+        try:
+            verdict = await run_handler(run)
+        finally:
+            receipt.over = True
+            worker.run = None
+            self._let_out(worker, run)
+        return None if run.given_up else verdict
+
+    def _let_out(self, worker: Worker, run: Run) -> None:
+        """Free the place of a slow run once what it has left in a thread has ended, too."""
+        left, workers = run.receipt.left_behind, worker.workers
+        if left is not None and not left.done():
+            if not run.detached:
+                workers.slow += 1
+            left.add_done_callback(lambda _: workers.free_place())
+        elif run.detached:
+            workers.free_place()
+
+    def given_up(self, worker: Worker) -> Verdict:
+        """Decide about a run that ignores its cancellation."""
+        if worker.run is None:
+            raise LookupError("nothing runs")
+        return give_up(worker.run)

@@ -1,0 +1,229 @@
+"""The log as a relay sees it: each method one statement, fenced by the relay's lease."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases, log
+from outbox_kernel.infrastructure.outbox.sql.named import arguments
+from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
+    from outbox_kernel.infrastructure.relay.lease import Lease
+    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
+    from outbox_kernel.infrastructure.relay.rows import Outcome
+
+# Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
+READ_BYTES_MAX = 16 * 1024 * 1024
+# Of what is not for a reader so many are looked at for each that might be.
+LOOK_TIMES = 8
+
+
+@attrs.frozen
+class Narrowed:
+    """What readers are for: of which queue, which types, which shards."""
+
+    source: str | None
+    types: tuple[str, ...]
+    patterns: tuple[str, ...]
+    """As LIKE takes them."""
+    shards: frozenset[int] | None
+    """None: all."""
+
+
+@attrs.frozen
+class Found:
+    """What a read has brought: events in their order, and the place behind them."""
+
+    rows: list[LoggedEvent]
+    end: Place
+    is_full: bool
+    """Whether there may be more."""
+    revision: int
+    """Of the subscriptions: it changes with each of them."""
+
+
+@attrs.frozen
+class Taken:
+    """A cursor that is ours now, and where it stands."""
+
+    subscription: str
+    shard: int
+    takeovers: int
+    reader: UUID
+    place: Place
+
+
+@attrs.frozen
+class Log:
+    """Statements of one schema under one lease; `now` is for tests."""
+
+    line: Line
+    lease: Lease
+    schema: str | None = None
+    now: datetime | None = None
+
+    async def run(self, statement: Statement, record_class: Any = None, **values: Any) -> list[Any]:
+        """Run one statement by the names of its parameters; what every one of them takes need not be given."""
+        text, given = self.step(statement, **values)
+        if record_class is None:
+            return await self.line.fetch(text, *given)
+        return await self.line.fetch_as(record_class, text, *given)
+
+    def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
+        """Return a statement with its arguments, as one of several of a transaction."""
+        text, names = statement.in_schema(self.schema)
+        known = {"relay": self.lease.relay, "epoch": self.lease.epoch, "now": self.now}
+        values |= {name: known[name] for name in names if name in known}
+        return text, tuple(arguments(names, values))
+
+    # --- reading ------------------------------------------------------------------------------------
+
+    async def read(
+        self, start: Place, server: Server, narrowed: Narrowed, ordered: Sequence[str], events_max: int
+    ) -> Found:
+        """Read on from a place, which is judged by its own server, to one that counts by this server."""
+        by_type, by_shard = bool(narrowed.types or narrowed.patterns), narrowed.shards is not None
+        values: dict[str, Any] = {}
+        if by_type:
+            values.update(types=narrowed.types, patterns=narrowed.patterns)
+        if narrowed.shards is not None:
+            values["shards"] = sorted(narrowed.shards)
+        if by_type or by_shard:
+            values["look_max"] = events_max * LOOK_TIMES
+        *rows, told = await self.run(
+            log.read(types=by_type, shards=by_shard),
+            LoggedEvent,
+            position=start.position,
+            snapshot=start.snapshot,
+            floor=start.server.floor,
+            events_max=events_max,
+            bytes_max=READ_BYTES_MAX,
+            ordered=ordered,
+            source=narrowed.source,
+            **values,
+        )
+        report = json.loads(told["report"])
+        if not report["held"]:
+            raise LeaseLost("the relay's lease has run out")
+        ahead = [row for row in rows if row["bytes"] is not None]
+        is_full = len(ahead) >= events_max or bool(ahead and ahead[-1]["bytes"] >= READ_BYTES_MAX)
+        position = ahead[-1]["position"] if ahead else start.position
+        if not is_full and report["scanned"] is not None:
+            looked_at = report["scanned"] - start.position
+            position, is_full = report["scanned"], looked_at >= events_max * LOOK_TIMES
+        rows.sort(key=_position)
+        return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
+
+    # --- moving on ----------------------------------------------------------------------------------
+
+    async def move(self, moved: Sequence[tuple[Reader, Sequence[Batch]]], left: Sequence[Outcome]) -> None:
+        """Write down where readers stand, with the deliveries of those who did not succeed: all of it or nothing."""
+        values: dict[str, Any] = {
+            "readers": [reader.id for reader, _ in moved],
+            "numbers": [reader.number + 1 for reader, _ in moved],
+            "positions": [batches[-1].end.position for _, batches in moved],
+            "servers": [batches[-1].end.server.number for _, batches in moved],
+            "snapshots": [batches[-1].end.snapshot for _, batches in moved],
+            "events": [sum(batch.events for batch in batches) for _, batches in moved],
+        }
+        statement = log.MOVE
+        if left:
+            statement = log.LEAVE_AND_MOVE
+            values.update(_columns(left))
+        if not await self.run(statement, **values):
+            raise LeaseLost("the relay's lease has run out")
+
+    async def tell_pauses(self, pauses: Mapping[str, Pause]) -> None:
+        """Write down who stands still here, and why."""
+        told = {
+            name: {"reason": pause.reason, "since": pause.since.isoformat()} for name, pause in pauses.items()
+        }
+        text = in_schema(leases.TELL_PAUSES, self.schema)
+        await self.line.fetch(text, self.lease.relay, self.lease.epoch, json.dumps(told))
+
+    # --- cursors ------------------------------------------------------------------------------------
+
+    async def relays(self) -> dict[UUID, frozenset[str]]:
+        """Return the live relays, with what each carries."""
+        return {row["id"]: frozenset(row["carried"]) for row in await self.run(cursors.LIVE_RELAYS)}
+
+    async def cursors(self, names: Collection[str]) -> list[Any]:
+        """Return who owns the cursors of these subscriptions."""
+        return await self.run(cursors.CURSORS, names=sorted(names))
+
+    async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
+        """Take cursors that nobody owns; return those that are ours now."""
+        names, shards = _pairs(wanted)
+        rows = await self.run(cursors.TAKE, names=names, shards=shards)
+        return [
+            Taken(
+                row["subscription"],
+                row["shard"],
+                row["takeovers"],
+                row["reader"],
+                Place(row["position"], row["snapshot"], Server(row["server"], row["floor"])),
+            )
+            for row in rows
+        ]
+
+    async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:
+        """Let cursors of a reader stand where they are, under a reader of that id, until another relay takes them."""
+        await self._reattach(
+            cursors.GIVE,
+            reader,
+            shards,
+            to=to,
+            number=0,
+            position=reader.place.position,
+            server=reader.place.server.number,
+            snapshot=reader.place.snapshot,
+        )
+
+    async def join(self, reader: Reader, other: Reader) -> None:
+        """Let a reader's cursors go with another reader's from its newest progress on."""
+        await self._reattach(cursors.JOIN, reader, reader.shards, to=other.id, number=other.number)
+
+    async def _reattach(
+        self, statement: Statement, reader: Reader, shards: Collection[int], **values: Any
+    ) -> None:
+        if not await self.run(statement, reader=reader.id, shards=sorted(shards), **values):
+            raise LeaseLost("the relay's lease has run out")
+
+
+def _position(row: LoggedEvent) -> int:
+    position: int = row["position"]
+    return position
+
+
+def _pairs(found: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
+    every = list(found)
+    return [name for name, _ in every], [shard for _, shard in every]
+
+
+def _columns(left: Sequence[Outcome]) -> dict[str, list[Any]]:
+    return {
+        "event_ids": [each.row["event_id"] for each in left],
+        "places": [each.row["position"] for each in left],
+        "handlers": [each.handler for each in left],
+        "order_keys": [each.order_key for each in left],
+        "states": [each.status for each in left],
+        "attempts": [each.attempts for each in left],
+        "takeovers": [each.takeovers for each in left],
+        "on_dead": [each.on_dead for each in left],
+        "delays": [each.delay_seconds for each in left],
+        "not_before": [each.row["not_before"] for each in left],
+        "errors": [each.error_message for each in left],
+    }

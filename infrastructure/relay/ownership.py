@@ -1,0 +1,130 @@
+"""Ownership: which cursors are this relay's; taken, spread evenly, given over, and gone back with (R1, R17)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+from zlib import crc32
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
+from outbox_kernel.infrastructure.relay.reader import Pace, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from outbox_kernel.infrastructure.relay.log import Log, Taken
+    from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+
+EVERY = frozenset(range(SHARDS))
+
+
+def falls_to(name: str, shard: int, relays: Iterable[UUID], *, as_a_whole: bool) -> UUID | None:
+    """Return which of the relays that carry a subscription is to have its shard; every relay finds the same."""
+    every = sorted(relays)
+    if not every:
+        return None
+    # No hash of Python's, which differs from process to process.
+    return every[(crc32(name.encode()) if as_a_whole else shard) % len(every)]
+
+
+@attrs.define(eq=False)
+class Ownership:
+    """Takes what falls to this relay, and gives what falls to another."""
+
+    log: Log
+    subscribers: Mapping[str, Subscriber]
+    takes_all: bool
+    """It takes whatever nobody has, and nothing falls to it by itself: it serves for a moment only."""
+    channel: str
+    """Where relays hear of each other."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether something is to be given once nothing of it is in hand."""
+        return any(
+            reader.pace is Pace.LEAVING for each in self.subscribers.values() for reader in each.readers
+        )
+
+    async def balance(self) -> bool:
+        """Look once who is there; return whether anything has changed hands."""
+        relays, me = await self.log.relays(), self.log.lease.relay
+        wanted: list[tuple[str, int]] = []
+        leaving: dict[str, set[int]] = {}
+        for row in await self.log.cursors(self.subscribers):
+            name, shard = row["subscription"], row["shard"]
+            carriers = [relay for relay, carried in relays.items() if name in carried]
+            owner = falls_to(name, shard, carriers, as_a_whole=self.subscribers[name].is_bounded)
+            if row["lease_relay"] is None and (self.takes_all or owner == me):
+                wanted.append((name, shard))
+            elif row["lease_relay"] == me and (row["is_to_go_back"] or owner not in (me, None)):
+                leaving.setdefault(name, set()).add(shard)
+        gave = [
+            await self._leave(
+                subscriber, EVERY if subscriber.subscription.retired else leaving.get(name, set())
+            )
+            for name, subscriber in self.subscribers.items()
+        ]
+        if any(gave):
+            await self.log.line.fetch(SAY, self.channel, EVERYTHING)
+        took = await self.log.take(wanted) if wanted else []
+        self._begin(took)
+        return bool(took) or any(gave)
+
+    async def give_all(self) -> None:
+        """Give back everything whose hands are empty, and say so: it stands where it is."""
+        for subscriber in self.subscribers.values():
+            await self._leave(subscriber, EVERY)
+        await self.log.line.fetch(SAY, self.channel, EVERYTHING)
+
+    async def _leave(self, subscriber: Subscriber, shards: Collection[int]) -> bool:
+        """Read no further for shards, and give them once nothing of their reader is in hand."""
+        gave = False
+        for reader in list(subscriber.readers):
+            going = reader.shards.intersection(shards)
+            if not going:
+                if reader.pace is Pace.LEAVING:
+                    reader.pace = Pace.READING
+                continue
+            if reader.pace is Pace.READING:
+                reader.pace = Pace.LEAVING
+            subscriber.let_go()
+            if reader.batches:
+                continue
+            await self.log.give(reader, going, uuid4())
+            gave = True
+            reader.shards -= going
+            if not reader.shards:
+                subscriber.readers.remove(reader)
+            elif reader.pace is Pace.LEAVING:
+                reader.pace = Pace.READING
+        return gave
+
+    def _begin(self, took: Iterable[Taken]) -> None:
+        """Read for what was taken, together where it stands at one place."""
+        readers: dict[tuple[str, UUID], list[Taken]] = {}
+        for each in took:
+            readers.setdefault((each.subscription, each.reader), []).append(each)
+        for (name, reader), cursors in readers.items():
+            self.subscribers[name].readers.append(
+                Reader(
+                    reader,
+                    name,
+                    frozenset(each.shard for each in cursors),
+                    cursors[0].place,
+                    max(each.takeovers for each in cursors),
+                )
+            )
+
+    async def join(self) -> None:
+        """Let readers of one subscription that have met, and have nothing in hand, become one."""
+        for subscriber in self.subscribers.values():
+            idle = [each for each in subscriber.readers if each.pace is Pace.READING and not each.batches]
+            for reader in idle[1:]:
+                first = idle[0]
+                if reader.place == first.place and reader.ahead == first.ahead:
+                    await self.log.join(reader, first)
+                    first.shards |= reader.shards
+                    subscriber.readers.remove(reader)

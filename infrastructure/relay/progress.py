@@ -1,0 +1,99 @@
+"""Progress: the places behind what is done, written down a few times a second (R2b)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
+    from outbox_kernel.infrastructure.relay.rows import Outcome
+    from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+
+# Under load not more often than this: each time is a write that waits for its way to the disk.
+WRITE_SECONDS = 0.1
+# A place that has only passed what is for others is not worth more.
+IDLE_SECONDS = 1.0
+
+
+@attrs.define
+class Counts:
+    """What a relay has done: events and deliveries, each for one handler or publisher."""
+
+    claimed: int = 0
+    delivered: int = 0
+    left: int = 0
+    settled: int = 0
+    failed: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return both together."""
+        return Counts(*(a + b for a, b in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+
+    def note_passed(self, events: int, left: int) -> None:
+        """Count events that are passed, and how many of them have deliveries."""
+        self.claimed += events
+        self.delivered += events - left
+        self.left += left
+
+    def note_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """Count what deliveries came to."""
+        for outcome in outcomes:
+            self.settled += outcome.status in ("done", "skipped")
+            self.failed += outcome.status == "waiting" and outcome.error_message is not None
+            self.dead += outcome.status == "dead"
+
+
+@attrs.define(eq=False)
+class Progress:
+    """Finds which places are due to be written, and writes them."""
+
+    log: Log
+    subscribers: Mapping[str, Subscriber]
+    counts: Counts = attrs.Factory(Counts)
+    _written_at: float = 0.0
+    _idle_written_at: float = 0.0
+
+    def rest_seconds(self) -> float | None:
+        """Return in how many seconds there is something to write; None: nothing is."""
+        now, rest = time.monotonic(), None
+        for _, batches in self._ended():
+            is_idle = not any(batch.events for batch in batches)
+            due = self._idle_written_at + IDLE_SECONDS if is_idle else self._written_at + WRITE_SECONDS
+            rest = due - now if rest is None else min(rest, due - now)
+        return None if rest is None else max(0.0, rest)
+
+    async def write(self) -> list[Outcome]:
+        """Write all places that are due, with their deliveries; return those."""
+        ended = self._ended()
+        if not ended:
+            return []
+        left = []
+        for _, batches in ended:
+            for batch in batches:
+                batch.is_being_written = True
+                left += batch.left
+        await self.log.move(ended, left)
+        self._written_at = self._idle_written_at = time.monotonic()
+        for reader, batches in ended:
+            reader.moved(batches)
+            self.counts.note_passed(
+                sum(batch.events for batch in batches), sum(len(batch.left) for batch in batches)
+            )
+            self.subscribers[reader.subscription].written(batches)
+        self.counts.note_outcomes(left)
+        return left
+
+    def _ended(self) -> list[tuple[Reader, list[Batch]]]:
+        return [
+            (reader, batches)
+            for subscriber in self.subscribers.values()
+            for reader in subscriber.readers
+            if (batches := reader.ended())
+        ]

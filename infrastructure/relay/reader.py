@@ -1,0 +1,113 @@
+"""A reader: cursors of one subscription that stand at one place, and what is in hand beyond it (R2b, R5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.relay.place import Place
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
+
+
+@attrs.define(eq=False)
+class Batch:
+    """What one read brought for a reader: it ends when each event is done or has a delivery."""
+
+    reader: Reader
+    read: int
+    """The number of the read: what is written before a later one begins, that one sees."""
+    end: Place
+    events: int = 0
+    open: int = 0
+    left: list[Outcome] = attrs.Factory(list)
+    is_being_written: bool = False
+    """From then on what is late is a delivery's affair."""
+
+
+class Pace(Enum):
+    """Whether a reader reads on."""
+
+    READING = auto()
+    LEAVING = auto()
+    """It reads no further: its cursors are given over, or meet others, once its hands are empty."""
+    STANDING = auto()
+    """It waits for what it delivers to: the broker, or what a handler needs, is away."""
+
+
+@attrs.define(eq=False)
+class Reader:
+    """Reads on from a place, and moves it behind what is done."""
+
+    id: UUID
+    subscription: str
+    shards: frozenset[int]
+    place: Place
+    """Where it stands in the database."""
+    takeovers: int = 0
+    """How many relays have vanished over what it reads next."""
+    number: int = 0
+    """Of its newest progress."""
+    ahead: Place = attrs.field(default=attrs.Factory(lambda self: self.place, takes_self=True))
+    """Up to where it has read."""
+    batches: deque[Batch] = attrs.Factory(deque)
+    pace: Pace = Pace.READING
+    is_due: bool = True
+    """Whether there may be something to read."""
+    is_at_head: bool = False
+    """Whether its last read came to the end of the log."""
+
+    def begin(self, read: int, end: Place) -> Batch:
+        """Take note of a read; its events are added to the batch."""
+        batch = Batch(self, read, end)
+        self.ahead = end
+        self.batches.append(batch)
+        return batch
+
+    @property
+    def in_hand(self) -> int:
+        """How many events are not done."""
+        return sum(batch.open for batch in self.batches)
+
+    def ended(self) -> list[Batch]:
+        """Return the batches that have ended, with all before them."""
+        found = []
+        for batch in self.batches:
+            if batch.open:
+                break
+            found.append(batch)
+        return found
+
+    def moved(self, batches: Iterable[Batch]) -> None:
+        """Take note that the place behind these batches is in the database."""
+        for batch in batches:
+            self.batches.popleft()
+            self.place = batch.end
+        self.number += 1
+        self.takeovers = 0
+
+    def go_back(self) -> None:
+        """Let go of what is not done: it is read again."""
+        ended = self.ended()
+        self.batches = deque(ended)
+        self.ahead = ended[-1].end if ended else self.place
+        self.is_due, self.is_at_head = True, False
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it has all shards."""
+        return len(self.shards) == SHARDS
+
+    def is_for(self, row: LoggedEvent) -> bool:
+        """Whether an event, which a read from a place at or before this one's has found, is still to be read here."""
+        if not self.is_all and row.shard not in self.shards:
+            return False
+        return not self.ahead.has_passed(row.position, row.xid)

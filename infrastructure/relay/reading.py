@@ -1,0 +1,132 @@
+"""Reading on: who stands at the head of the log is read for together, who is behind for himself (R1, R2b)."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.infrastructure.outbox.sql.log import as_like
+from outbox_kernel.infrastructure.relay.log import Narrowed
+from outbox_kernel.infrastructure.relay.place import Place
+from outbox_kernel.infrastructure.relay.reader import Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from outbox_kernel.infrastructure.relay.log import Found, Log
+    from outbox_kernel.infrastructure.relay.place import Server
+    from outbox_kernel.infrastructure.relay.reader import Reader
+    from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+
+# Batches in hand of one reader, at the most: one is worked at while the next is read.
+BATCHES_AHEAD = 2
+
+
+@attrs.define(eq=False)
+class Reading:
+    """Reads for the subscribers of a relay."""
+
+    log: Log
+    subscribers: Mapping[str, Subscriber]
+    events_max: int
+    server: Server
+    """Whose transaction ids count now."""
+    revision: int = -1
+    """Of the subscriptions as this relay knows them."""
+    reads: int = 0
+
+    def look(self) -> None:
+        """Look for new events: somebody has said that there are some, or it is time."""
+        for reader in self._readers():
+            reader.is_due = True
+
+    def wanting(self) -> list[Reader]:
+        """Return who has reason and room to read on."""
+        return [
+            reader
+            for subscriber in self.subscribers.values()
+            if subscriber.is_going
+            for reader in subscriber.readers
+            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= self.events_max / 2
+        ]
+
+    def groups(self) -> Iterator[list[Reader]]:
+        """Give each reader that wants to read one turn: those at the head together, others one by one."""
+        left = self.wanting()
+        while left:
+            group = [reader for reader in left if reader.is_at_head] or left[:1]
+            yield group
+            left = [reader for reader in left if reader not in group]
+
+    async def step(self, wanting: Sequence[Reader]) -> bool:
+        """Read once for those at the head together, or for one that is behind.
+
+        It counts for nothing, and False is returned, where subscriptions have changed since it was known who is due: it
+        may have brought what nobody here is due for any more, or left out what somebody is due for.
+        """
+        known = self.revision
+        together = [reader for reader in wanting if reader.is_at_head] or list(wanting[:1])
+        stood = [reader.ahead for reader in together]
+        start = reduce(Place.before_both, stood)
+        self.reads += 1
+        for reader in together:
+            # Before it is read: whoever says meanwhile that there is more may be too late for this.
+            reader.is_due = False
+            self.subscribers[reader.subscription].read = self.reads
+        try:
+            found = await self.log.read(
+                start, self.server, self._narrowed(together), self._ordered(together), self.events_max
+            )
+        except BaseException:
+            for reader in together:
+                reader.is_due = True
+            raise
+        if not found.revision == known == self.revision:
+            for reader in together:
+                reader.is_due = True
+            return False
+        for reader, place in zip(together, stood, strict=True):
+            self._take(reader, found, start, place)
+        return True
+
+    def _take(self, reader: Reader, found: Found, start: Place, stood: Place) -> None:
+        if reader.pace is not Pace.READING or reader.ahead is not stood:
+            reader.is_due = True
+            return  # it stands still, is given over, or went back since this read began
+        end = found.end
+        if end.position < stood.position:
+            if found.is_full:
+                # The read has not come as far as it: what is between would be read again.
+                reader.is_at_head, reader.is_due = False, True
+                return
+            end = attrs.evolve(end, position=stood.position)
+        reader.is_at_head, reader.is_due = not found.is_full, reader.is_due or found.is_full
+        if found.rows or end.position > stood.position:
+            self.subscribers[reader.subscription].take(reader, found.rows, start, end)
+        else:
+            reader.ahead = end
+
+    def _narrowed(self, together: Sequence[Reader]) -> Narrowed:
+        subscriptions = [self.subscribers[reader.subscription].subscription for reader in together]
+        patterns = {pattern for each in subscriptions for pattern in each.patterns}
+        loose = {pattern for pattern in patterns if "*" in pattern}
+        shards = frozenset[int]().union(*(reader.shards for reader in together))
+        return Narrowed(
+            subscriptions[0].source,
+            () if "*" in loose else tuple(sorted(patterns - loose)),
+            () if "*" in loose else tuple(map(as_like, sorted(loose))),
+            None if len(shards) == SHARDS else shards,
+        )
+
+    def _ordered(self, together: Sequence[Reader]) -> list[str]:
+        """Return the names under which an unsettled delivery keeps later events of its aggregate waiting."""
+        carried = {reader.subscription: self.subscribers[reader.subscription].carried for reader in together}
+        return [
+            name for each in carried.values() for name in (each.name, each.renamed_from) if name is not None
+        ]
+
+    def _readers(self) -> list[Reader]:
+        return [reader for subscriber in self.subscribers.values() for reader in subscriber.readers]

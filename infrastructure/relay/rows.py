@@ -1,0 +1,149 @@
+"""What is read of the log, and what is written of those who did not succeed with it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import attrs
+
+from outbox_kernel.infrastructure.outbox.decoding import decoder_for
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.kernel.context import Delivery
+from outbox_kernel.kernel.events import stamp_event
+from outbox_kernel.kernel.serialization import parsed
+from outbox_kernel.kernel.stored import StoredEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.outbox.decoding import Decode
+    from outbox_kernel.kernel.context import Header
+    from outbox_kernel.kernel.events import DomainEvent
+
+
+# Which queues have brought it, beside the first: for a replay, and nobody's context.
+OTHER_QUEUES = "also_consumed_from"
+_NO_HEADERS: dict[str, Header] = {}
+_STORED_COLUMNS = tuple({each.name for each in attrs.fields(StoredEvent)} - {"payload", "headers"})
+
+
+@cache
+def _decoder(event_type: str, version: int) -> Decode:
+    return decoder_for(event_type, version)
+
+
+def forget_decoders() -> None:
+    """Ask anew how events are decoded: others may be defined since."""
+    _decoder.cache_clear()
+
+
+def _column(name: str) -> Any:
+    return property(itemgetter(name))
+
+
+class LoggedEvent(asyncpg.Record):
+    """An event as the driver gives it: to copy each into an object would cost a tenth of the throughput."""
+
+    position: int = _column("position")
+    event_id: UUID = _column("event_id")
+    event_type: str = _column("event_type")
+    event_version: int = _column("event_version")
+    aggregate_type: str | None = _column("aggregate_type")
+    aggregate_id: UUID | None = _column("aggregate_id")
+    aggregate_key: str | None = _column("aggregate_key")
+    aggregate_version: int | None = _column("aggregate_version")
+    payload: str = _column("payload")
+    occurred_at: datetime = _column("occurred_at")
+    created_at: datetime = _column("created_at")
+    xid: int = _column("xid")
+    not_before: datetime | None = _column("not_before")
+    unsettled: Sequence[str] | None = _column("unsettled")
+    """Handlers that have an unsettled delivery of its aggregate up to here."""
+
+    @property
+    def headers(self) -> dict[str, Header]:
+        """The context it was recorded in."""
+        text = self["headers"]
+        if text == "{}":
+            return _NO_HEADERS
+        headers: dict[str, Header] = json.loads(text)
+        headers.pop(OTHER_QUEUES, None)
+        return headers
+
+    @property
+    def order_key(self) -> str | None:
+        """The aggregate within which order holds, as a delivery names it."""
+        aggregate = self.ordered_in
+        return None if aggregate is None else f"{aggregate[0]}:{aggregate[1]}"
+
+    @property
+    def ordered_in(self) -> tuple[str, UUID] | None:
+        """The aggregate within which order holds; none, where it is handled from some moment on."""
+        if self["aggregate_id"] is None or self["not_before"] is not None:
+            return None
+        return self["aggregate_type"], self["aggregate_id"]
+
+    def stored(self) -> StoredEvent:
+        """Return it as it is stored, for whoever need not know its class."""
+        return StoredEvent(
+            payload=parsed(self["event_type"], self["payload"]),
+            headers=self.headers,
+            **{name: self[name] for name in _STORED_COLUMNS},
+        )
+
+    def delivery(self, attempt: int) -> Delivery:
+        """Return what a handler may read about this attempt."""
+        return Delivery(self["event_id"], self["position"], attempt, self.headers)
+
+    def restored(self) -> DomainEvent:
+        """Decode it into an event of its newest version, stamped with its aggregate."""
+        event = _decoder(self["event_type"], self["event_version"])(self["payload"])
+        stamp_event(
+            event,
+            self["aggregate_type"],
+            self["aggregate_id"],
+            self["aggregate_version"],
+            aggregate_key=self["aggregate_key"],
+            not_before=self["not_before"],
+        )
+        return event
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether all of it is what an event may be; as `fragments.MOMENTS` has it."""
+        return self["occurred_at"] is not None
+
+    @property
+    def shard(self) -> int:
+        """The shard it is of; as `fragments.SHARD` has it."""
+        return int((self["aggregate_id"] or self["event_id"]).bytes[15] % SHARDS)
+
+
+class DueDelivery(LoggedEvent):
+    """A delivery that this relay has leased, with its event."""
+
+    handler: str = _column("handler")
+    turn: str = _column("order_key")
+    place: int = _column("place")
+    attempts: int = _column("attempts")
+
+
+@attrs.define(eq=False)
+class Outcome:
+    """How a handler stands with an event that it did not succeed with at once: a row of `outbox_deliveries`."""
+
+    row: LoggedEvent
+    handler: str
+    order_key: str
+    status: str
+    attempts: int = 0
+    takeovers: int = 0
+    on_dead: str = "park"
+    delay_seconds: float = 0.0
+    error_message: str | None = None

@@ -1,0 +1,87 @@
+"""Sending: what a subscriber does whose events go to a broker (T1, T4, R7).
+
+Within an aggregate one event is sent after the other's confirm, across aggregates many at once. While the broker is
+not there the publisher stands still at its cursor: nothing is charged, nothing is written, and a probe finds out when
+to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from outbox_kernel.infrastructure.brokers.messages import message_of
+from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
+from outbox_kernel.infrastructure.relay.running import DONE, Away, GivenBack, Verdict, refused
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.brokers.port import Outcome
+    from outbox_kernel.infrastructure.relay.pausing import Pause, Pausing
+    from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.relay.workers import Work, Worker
+
+_log = logging.getLogger("outbox.relay")
+
+# Sent and not confirmed, at the most.
+WINDOW = 200
+
+
+@attrs.define(eq=False)
+class Sending:
+    """Publishes for one publisher."""
+
+    carried: CarriedPublisher
+    pausing: Pausing
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker takes nothing, or it is not known yet whether it does."""
+        return self.pausing.is_held
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why nothing is sent at the moment."""
+        return self.pausing.pause
+
+    async def __call__(self, _worker: Worker, work: Work) -> Verdict | None:
+        """Send one event; raise Away if the broker is away, or nobody knows whether it arrived."""
+        if self.pausing.is_held:
+            raise Away
+        outcome = await self._send(work.row)
+        if isinstance(outcome, Outage):
+            self.pausing.begin(outcome)
+            raise Away
+        if isinstance(outcome, Refused):
+            return refused(self.carried, work.row, work.attempts, outcome.reason)
+        self.pausing.note_success()
+        return DONE
+
+    def given_up(self, _worker: Worker) -> Verdict:
+        """Nothing is given up here: each call of an outlet ends by itself."""
+        raise LookupError("nothing runs")
+
+    async def _send(self, row: LoggedEvent) -> Outcome:
+        try:
+            message = message_of(row)
+        except Exception as error:  # noqa: BLE001 - whatever is stored, it is that event's affair alone
+            return Refused(
+                f"it makes no message ({type(error).__name__}: {error}): look at its payload and headers"
+            )
+        try:
+            outcome = await self.carried.outlet.publish(message)
+        except asyncio.CancelledError:
+            raise GivenBack from None  # told to stop before it was confirmed
+        except Exception as error:  # noqa: BLE001 - what an outlet fails over is that event's affair, too
+            _log.exception(
+                "the outlet of publisher %s failed over event %s",
+                *(self.carried.name, row.event_id),
+                extra={"publisher": self.carried.name},
+            )
+            return Refused(
+                f"its outlet failed over it ({type(error).__name__}: {error}): look at the relay's log"
+            )
+        return outcome if isinstance(outcome, Outage | Refused) else Published()

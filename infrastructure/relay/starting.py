@@ -1,0 +1,189 @@
+"""Beginning a shift: a lease, the server's floor, subscriptions, cursors; and all that works with them (R2, R3)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
+from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
+from outbox_kernel.infrastructure.relay.handling import Handling
+from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
+from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.pausing import Pausing
+from outbox_kernel.infrastructure.relay.place import Server
+from outbox_kernel.infrastructure.relay.progress import Progress
+from outbox_kernel.infrastructure.relay.reading import Reading
+from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.roster import CarriedPublisher, Subscription
+from outbox_kernel.infrastructure.relay.rows import forget_decoders
+from outbox_kernel.infrastructure.relay.sending import WINDOW, Sending
+from outbox_kernel.infrastructure.relay.shift import Shift
+from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.relay.lease import Lease
+    from outbox_kernel.infrastructure.relay.line import Line, Step
+    from outbox_kernel.infrastructure.relay.lines import Lines
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.settings import RelaySettings
+
+WRITERS_LOOK_SECONDS = 0.05
+
+
+@attrs.frozen
+class Assembly:
+    """What a shift is made of."""
+
+    carried: Sequence[CarriedAny]
+    lines: Lines
+    lease: Lease
+    settings: RelaySettings
+    schema: str | None
+    now: datetime | None
+    takes_all: bool
+    source: str | None = None
+
+    async def shift(self) -> Shift:
+        """Subscribe, and return all that works under the lease."""
+        forget_decoders()
+        control = Log(self.lines.control, self.lease, self.schema, self.now)
+        server = await _server(control)
+        subscriptions, revision = await self._subscribe(control, server.number)
+        database = str((await self.lines.control.fetch(DATABASE))[0][0])
+        changed, has_room = asyncio.Event(), asyncio.Event()
+        subscribers: dict[str, Subscriber] = {}
+        deliveries = Deliveries(attrs.evolve(control, line=self.lines.write), subscribers)
+        for each in self.carried:
+            subscribers[each.name] = self._subscriber(
+                each, subscriptions[each.name], deliveries, changed, has_room, database
+            )
+        ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
+        reading = Reading(
+            attrs.evolve(control, line=self.lines.read),
+            subscribers,
+            self.settings.batch_size_max,
+            server,
+            revision,
+        )
+        progress = Progress(attrs.evolve(control, line=self.lines.write), subscribers)
+        return Shift(
+            *(self.lines, subscribers, ownership, reading, progress, deliveries),
+            self.settings.poll_interval_seconds,
+            self.settings.lease_seconds / 3,
+            changed,
+            [each.doing.pausing for each in subscribers.values() if isinstance(each.doing, Sending)],
+            to_read=has_room,
+        )
+
+    def _subscriber(
+        self,
+        carried: CarriedAny,
+        subscription: Subscription,
+        deliveries: Deliveries,
+        changed: asyncio.Event,
+        has_room: asyncio.Event,
+        database: str,
+    ) -> Subscriber:
+        batch = self.settings.batch_size_max
+        if isinstance(carried, CarriedPublisher):
+            doing: Any = Sending(carried, Pausing(carried.name, carried.outlet))
+            found = Subscriber(carried, subscription, doing, deliveries, changed, has_room, WINDOW, batch)
+            found.stand_still()  # until it is known that its broker is there
+            return found
+        doing = Handling(carried, self.lease, self.schema, database)
+        return Subscriber(
+            carried, subscription, doing, deliveries, changed, has_room, self.settings.concurrency, batch
+        )
+
+    async def register(self) -> None:
+        """Begin to live, hold nothing of former epochs any more, and say so."""
+        abilities = {each.name: each.abilities for each in self.carried}
+        patterns = {each.name: each.subscribed_to for each in self.carried}
+        given = (
+            *(self.lease.relay, self.lease.epoch, self.settings.lease_seconds),
+            *(os.getpid(), socket.gethostname(), self.settings.code_version),
+            *(json.dumps(abilities), json.dumps(patterns), not self.takes_all, self.now),
+        )
+        await self.lines.control.transact(
+            [
+                (in_schema(leases.REGISTER, self.schema), given),
+                *_given_back(self.lease.relay, self.lease.epoch - 1, self.schema, self.now),
+                (SAY, (self.settings.channel, EVERYTHING)),
+            ]
+        )
+
+    async def _subscribe(self, control: Log, server: int) -> tuple[Mapping[str, Subscription], int]:
+        """Say what this relay carries: in one transaction, so that nobody sees a subscription without its cursors."""
+        rows = [
+            (each.name, each.kind, json.dumps(each.subscribed_to), each.ordered, each.from_beginning)
+            for each in sorted(self.carried, key=lambda each: each.name)
+        ]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], []]
+        renaming = Renaming.of(control, self.carried)
+        await self.lines.control.transact(
+            [
+                control.step(cursors.DROP_CURSORS),
+                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:4], self.now)),
+                *renaming.steps(),
+                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[4], server=server),
+            ]
+        )
+        await renaming.move_receipts()
+        return await subscriptions_now(control)
+
+
+async def resign(line: Line, lease: Lease, schema: str | None, now: datetime | None, channel: str) -> None:
+    """Live no longer, hold nothing, and say so: others go on at once."""
+    await line.transact(
+        [
+            (in_schema(leases.RESIGN, schema), (lease.relay, lease.epoch)),
+            *_given_back(lease.relay, lease.epoch, schema, now),
+            (SAY, (channel, EVERYTHING)),
+        ]
+    )
+
+
+def _given_back(relay: UUID, epoch: int, schema: str | None, now: datetime | None) -> list[Step]:
+    """Give back what was held up to an epoch that is over; only after the lease's row says so."""
+    give_back, _ = cursors.GIVE_BACK_CURSORS.in_schema(schema)
+    return [
+        (give_back, (relay, epoch)),
+        (in_schema(leases.GIVE_BACK_DELIVERIES, schema), (relay, epoch, now)),
+    ]
+
+
+async def _server(control: Log) -> Server:
+    """Return the server whose transaction ids count; where it is a new one, wait for who writes now."""
+    while True:
+        [found] = await control.run(cursors.SERVER)
+        if found["identifier"] == found["here"]:
+            return Server(found["number"], found["floor"])
+        [highest] = await control.run(cursors.HIGHEST)
+        floor = highest["position"] if found["identifier"] is not None else 0
+        if floor:
+            await _until_done(control, set((await control.run(cursors.WRITERS))[0]["found"]))
+        text, _ = cursors.ADD_SERVER.in_schema(control.schema)
+        await control.line.transact(
+            [(cursors.LOCK_SERVERS.in_schema(control.schema)[0], ()), (text, (floor,))]
+        )
+
+
+async def _until_done(control: Log, writers: set[str]) -> None:
+    """Wait for transactions that may yet fill a gap in the log."""
+    while writers:
+        await asyncio.sleep(WRITERS_LOOK_SECONDS)
+        writers &= set((await control.run(cursors.WRITERS))[0]["found"])

@@ -1,0 +1,350 @@
+"""A subscriber: a handler or publisher that this relay carries, with all that it has in hand (R4, R5, R7).
+
+Each stands alone: its own readers, its own workers, its own memory of what is unsettled. What differs between a handler
+and a publisher is what it does with an event: `handling` and `sending`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from outbox_kernel.infrastructure.relay.held import Held
+from outbox_kernel.infrastructure.relay.rows import Outcome
+from outbox_kernel.infrastructure.relay.running import DONE
+from outbox_kernel.infrastructure.relay.unreadable import buried
+from outbox_kernel.infrastructure.relay.workers import Queue, Work, Workers
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Hashable, Iterable
+
+    from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.relay.place import Place
+    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny, Subscription
+    from outbox_kernel.infrastructure.relay.rows import DueDelivery, LoggedEvent
+    from outbox_kernel.infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.relay.workers import Worker
+
+TAKEOVERS_OF_A_SUSPECT = 2
+_PASSES = ("done", "skipped")
+
+
+class Route(Enum):
+    """What becomes of events of one type and version."""
+
+    NOT_DUE = auto()
+    RUN = auto()
+    LEAVE = auto()
+    """The subscription is for them, and this process cannot run them: another can (R9)."""
+
+
+class Settling(Protocol):
+    """Who writes how deliveries went."""
+
+    def settle(self, row: LoggedEvent, outcome: Outcome) -> None:
+        """Write how a delivery went."""
+
+    def give_back(self, row: LoggedEvent, handler: str) -> None:
+        """Write that a delivery is to be run again, uncharged."""
+
+
+class Doing(Protocol):
+    """What a subscriber does with an event."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether what it delivers to is away."""
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why it stands still, for people to read."""
+
+    async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
+        """Do it; raise Away if it is nobody's failure that it was not done, and it is to be done again."""
+
+    def given_up(self, worker: Worker) -> Verdict:
+        """Decide about a run that does not end even when it is cancelled."""
+
+
+@attrs.define(eq=False)
+class Subscriber:
+    """What this relay has in hand for one subscription."""
+
+    carried: CarriedAny
+    subscription: Subscription
+    doing: Doing
+    settling: Settling
+    changed: asyncio.Event
+    """Set when something has ended: there may be something to write, or room to read."""
+    has_room: asyncio.Event
+    """Set when there is room to read again."""
+    workers_max: int
+    batch_max: int
+    readers: list[Reader] = attrs.Factory(list)
+    read: int = 0
+    """The number of the newest read that has begun."""
+    stands_still: bool = False
+    """What it delivers to is away: nothing is read for it, and nothing written."""
+    workers: Workers = attrs.field(init=False)
+    _held: Held = attrs.Factory(Held)
+    _routes: dict[tuple[str, int], Route] = attrs.Factory(dict)
+
+    def __attrs_post_init__(self) -> None:
+        """Have workers."""
+        self.workers = Workers(
+            self, self.workers_max, self.changed, steps_aside=self.carried.kind == "handler"
+        )
+
+    @property
+    def name(self) -> str:
+        """Whose it is."""
+        return self.carried.name
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it is to take anything on: nobody holds it, and it has not been ended."""
+        return not (self.stands_still or self.subscription.paused or self.subscription.retired)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
+        return False
+
+    def learn(self, subscription: Subscription) -> None:
+        """Take note of what the database says of it now."""
+        self.subscription = subscription
+        self._routes.clear()
+
+    def route(self, event_type: str, event_version: int) -> Route:
+        """Return what becomes of such events."""
+        found = self._routes.get((event_type, event_version))
+        if found is None:
+            if not self.subscription.matches(event_type):
+                found = Route.NOT_DUE
+            else:
+                found = Route.RUN if self.carried.can_run(event_type, event_version) else Route.LEAVE
+            self._routes[event_type, event_version] = found
+        return found
+
+    # --- what a read has brought --------------------------------------------------------------------
+
+    def take(self, reader: Reader, rows: Iterable[LoggedEvent], start: Place, end: Place) -> None:
+        """Take events in the order of their positions, as far as they are this reader's."""
+        is_all = reader.is_all and (start is reader.ahead or start == reader.ahead)
+        mine = rows if is_all else [row for row in rows if reader.is_for(row)]
+        batch, is_suspect, works = reader.begin(self.read, end), self._is_suspect(reader), []
+        for row in mine:
+            route = self.route(row["event_type"], row["event_version"])
+            if route is Route.NOT_DUE:
+                continue
+            batch.events += 1
+            if is_suspect or route is Route.LEAVE or self._must_leave(row):
+                self._leave(batch, row, is_suspect=is_suspect)
+            else:
+                works.append(Work(row, row.ordered_in if self.carried.ordered else None, batch))
+        batch.open = len(works)
+        self.workers.add(works)
+
+    def _is_suspect(self, reader: Reader) -> bool:
+        # To publish runs nobody's code here.
+        return reader.takeovers >= TAKEOVERS_OF_A_SUSPECT and self.carried.kind == "handler"
+
+    def _must_leave(self, row: LoggedEvent) -> bool:
+        unsettled = row["unsettled"]
+        return (
+            row["not_before"] is not None
+            or row["occurred_at"] is None
+            or (unsettled is not None and (self.name in unsettled or self.carried.renamed_from in unsettled))
+        )
+
+    def _leave(self, batch: Batch, row: LoggedEvent, *, is_suspect: bool = False) -> None:
+        """Leave an event for later, for another relay, or for good."""
+        if row.is_readable:
+            outcome = self._outcome(row, "waiting")
+            outcome.takeovers = TAKEOVERS_OF_A_SUSPECT if is_suspect else 0
+        else:
+            outcome = self._outcome(row, "dead", buried(self.carried, row, 0))
+        self._note(batch, outcome)
+
+    def note_pause(self) -> bool:
+        """Stand still while what it delivers to is away; return whether that has changed."""
+        if self.doing.is_away == self.stands_still:
+            return False
+        if self.stands_still:
+            self.go_on()
+        else:
+            self.stand_still()
+        return True
+
+    def stand_still(self) -> None:
+        """Begin nothing more; what was read stays in hand, and what is at work ends by itself."""
+        self.stands_still = True
+        self.workers.let(0)
+        for work in self.workers.drop_turns():
+            self.given_back(work, is_late=False)
+
+    def go_on(self) -> None:
+        """Go on where it stands: a handler with one event alone, until there is an answer to it."""
+        self.stands_still = False
+        self.workers.let(1 if self.carried.kind == "handler" else self.workers_max)
+        self.changed.set()
+
+    def let_go(self) -> None:
+        """Have nothing in hand while it stands still, so that it can be given to another relay."""
+        if not (self.stands_still and self.workers.at_rest) or any(each.ended() for each in self.readers):
+            return
+        self.workers.drop()
+        for reader in self.readers:
+            reader.go_back()
+        self._held = Held()
+
+    @property
+    def has_in_hand(self) -> bool:
+        """Whether something is in hand that goes on by itself."""
+        if not self.workers.at_rest:
+            return True
+        return any(reader.ended() if self.stands_still else reader.batches for reader in self.readers)
+
+    def take_turn(self, turn: Queue) -> None:
+        """Have deliveries done, or give them back if it stands still by now."""
+        if not self.stands_still:
+            self.workers.add_turn(turn)
+            return
+        for work in turn.works:
+            self.given_back(work, is_late=False)
+
+    # --- what workers say ---------------------------------------------------------------------------
+
+    async def perform(self, worker: Worker, work: Work) -> Verdict | None:
+        """Do one work."""
+        if work.batch is None and not work.row.is_readable:
+            return buried(self.carried, work.row, work.attempts)
+        return await self.doing(worker, work)
+
+    def must_wait(self, work: Work) -> bool:
+        """Whether something before it is unsettled, or slow runs take all the room; then it is left for later."""
+        batch = work.batch
+        if batch is None or (self.workers.room > 0 and not self._is_held(work.key, batch)):
+            return False
+        self._leave(batch, work.row)
+        self._finish(batch)
+        return True
+
+    def _is_held(self, key: Hashable, batch: Batch) -> bool:
+        return bool(self._held) and key is not None and self._held.holds(key, batch.read)
+
+    def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
+        """Take note of an end: with its batch, or as a delivery."""
+        if not self.stands_still and self.workers.width < self.workers_max:
+            self.workers.let(self.workers_max)  # there is an answer
+        batch = work.batch
+        if batch is not None and not is_late:
+            if verdict is not DONE:
+                self._note(batch, self._outcome(work.row, verdict.status, verdict))
+            self._finish(batch)
+            return
+        outcome = self._outcome(work.row, verdict.status, verdict)
+        outcome.attempts = outcome.attempts or work.attempts
+        if batch is None or batch.is_being_written:
+            self.settling.settle(work.row, outcome)
+        else:
+            self._replace(batch, outcome)
+        self.changed.set()
+
+    def stepped_aside(self, work: Work) -> None:
+        """Take note that a work is slow: it has a delivery from now on, and its batch need not wait."""
+        if work.batch is not None:
+            self._note(work.batch, self._outcome(work.row, "leased"))
+            self._finish(work.batch)
+
+    def given_up(self, worker: Worker, work: Work) -> None:
+        """Decide about a run that ignores its cancellation."""
+        self.settled(work, self.doing.given_up(worker), is_late=worker.is_aside)
+
+    def given_back(self, work: Work, *, is_late: bool) -> None:
+        """Take note that a work was ended by the relay, or has not begun, and is to be done again."""
+        batch = work.batch
+        if batch is None or (is_late and batch.is_being_written):
+            self.settling.give_back(work.row, self.name)
+        elif is_late:
+            self._replace(batch, self._outcome(work.row, "waiting"))
+        else:
+            self._leave(batch, work.row)
+            self._finish(batch)
+
+    def leave_rest(self) -> None:
+        """Leave everything that has not begun for others: the relay stops."""
+        for work in self.workers.drop():
+            self.given_back(work, is_late=False)
+
+    def step_all_aside(self) -> None:
+        """Let no batch wait for what is at work: the relay stops."""
+        for worker in self.workers.running:
+            self.workers.step_aside(worker)
+
+    def written(self, batches: Iterable[Batch]) -> None:
+        """Take note that the outcomes of batches are in the database."""
+        for batch in batches:
+            for outcome in batch.left:
+                if self._holds_back(outcome):
+                    self._held.release(outcome.row.ordered_in, self.read)
+        if self._held:
+            oldest = min(
+                (batch.read for reader in self.readers for batch in reader.batches), default=self.read + 1
+            )
+            self._held.forget(oldest - 1)
+
+    def _finish(self, batch: Batch) -> None:
+        batch.open -= 1
+        if not batch.open:
+            self.changed.set()
+            self.has_room.set()
+        elif batch.open == self.batch_max // 2:
+            self.has_room.set()
+
+    def _note(self, batch: Batch, outcome: Outcome) -> None:
+        batch.left.append(outcome)
+        if self._holds_back(outcome):
+            self._held.hold(outcome.row.ordered_in)
+
+    def _replace(self, batch: Batch, outcome: Outcome) -> None:
+        """Write another outcome with a batch than that it was slow."""
+        [slow] = [each for each in batch.left if each.row is outcome.row]
+        batch.left.remove(slow)
+        if self._holds_back(outcome):
+            self._held.hold(outcome.row.ordered_in)
+        if outcome.status != "done" or outcome.error_message is not None:
+            batch.left.append(outcome)
+        if self._holds_back(slow):
+            # What is read from now on is not told of it by the database, and has nothing to wait for.
+            self._held.release(slow.row.ordered_in, self.read)
+
+    def _holds_back(self, outcome: Outcome) -> bool:
+        # Dead with on_dead="continue" too: only once that is written, with its receipt, can no later run of it
+        # commit after those of later events.
+        return outcome.status not in _PASSES and self.carried.ordered and outcome.row.ordered_in is not None
+
+    def _outcome(self, row: LoggedEvent, status: str, verdict: Verdict | None = None) -> Outcome:
+        key: Any = row.order_key if self.carried.ordered else None
+        outcome = Outcome(row, self.name, key or str(row["event_id"]), status, on_dead=self.carried.on_dead)
+        if verdict is not None:
+            outcome.attempts, outcome.delay_seconds = verdict.attempts, verdict.delay_seconds
+            outcome.error_message = verdict.error_message
+        return outcome
+
+
+def turns_of(rows: Iterable[DueDelivery]) -> dict[str, list[Queue]]:
+    """Sort leased deliveries into turns, by handler."""
+    turns: dict[tuple[str, str], Queue] = {}
+    by_handler: dict[str, list[Queue]] = {}
+    for row in rows:
+        turn = turns.get((row.handler, row.turn))
+        if turn is None:
+            turn = turns[row.handler, row.turn] = Queue(None, is_turn=True)
+            by_handler.setdefault(row.handler, []).append(turn)
+        turn.works.append(Work(row, None, None, row.attempts))
+    return by_handler

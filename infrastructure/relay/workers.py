@@ -1,0 +1,342 @@
+"""Workers: each takes one aggregate at a time and goes through its events, one after the other (R4, R5, R8).
+
+A run that takes long gets a delivery: its worker stays with it, and the aggregate goes on with another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+
+from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS, Away, GivenBack, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from outbox_kernel.infrastructure.relay.reader import Batch
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.relay.running import Verdict
+
+SLOW_SECONDS = 1.0
+# How long workers may keep the event loop when no handler ever waits for anything.
+LOOP_SECONDS_MAX = 0.005
+
+
+@attrs.define(eq=False)
+class Work:
+    """One event for one handler or publisher: out of a batch, or as a delivery."""
+
+    row: LoggedEvent
+    key: Hashable
+    """The aggregate, where its order is kept."""
+    batch: Batch | None
+    attempts: int = 0
+
+
+@attrs.define(eq=False)
+class Queue:
+    """What is in hand of one aggregate, in order."""
+
+    key: Hashable
+    works: deque[Work] = attrs.Factory(deque)
+    is_turn: bool = False
+    """Whether these are deliveries: one that does not succeed ends the turn."""
+
+
+class Performer(Protocol):
+    """Who says what a worker does, and hears what became of it."""
+
+    async def perform(self, worker: Worker, work: Work) -> Verdict | None:
+        """Do one work; None if what became of it is of no account. Raise Away if it is to be done again."""
+
+    def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
+        """Take note of an end."""
+
+    def stepped_aside(self, work: Work) -> None:
+        """Take note that a work is slow."""
+
+    def given_up(self, worker: Worker, work: Work) -> None:
+        """Decide about a run that does not end even when it is cancelled."""
+
+    def given_back(self, work: Work, *, is_late: bool) -> None:
+        """Take note that a work was ended by the relay, and is to be done again."""
+
+    def must_wait(self, work: Work) -> bool:
+        """Whether something before it is unsettled; then it has been left for later."""
+
+
+@attrs.define(eq=False)
+class Worker:
+    """Who does works, one at a time."""
+
+    workers: Workers
+    task: asyncio.Task[None] = attrs.field(init=False)
+    work: Work | None = None
+    queue: Queue | None = None
+    run: Run | None = None
+    is_aside: bool = False
+    """It is no longer counted: what it does is slow."""
+
+    async def serve(self) -> None:
+        """Go through queues for as long as there are any."""
+        began = time.monotonic()
+        while not self.is_aside and (queue := self.workers.next_queue(self)) is not None:
+            self.queue = queue
+            began = await self._go_through(queue, began)
+
+    async def _go_through(self, queue: Queue, began: float) -> float:
+        performer = self.workers.performer
+        while queue.works and not self.workers.is_stopping:
+            work = self.work = queue.works.popleft()
+            if not performer.must_wait(work):
+                goes_on = await self._do(work)
+                if self.is_aside:
+                    return began
+                if not goes_on or not self.workers.go_on or self._must_hand_on():
+                    break
+            if time.monotonic() - began > LOOP_SECONDS_MAX:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        self.workers.left(queue)
+        return began
+
+    async def _do(self, work: Work) -> bool:
+        """Do a work; return whether the next of its queue may follow."""
+        performer = self.workers.performer
+        try:
+            verdict = await performer.perform(self, work)
+        except Away:
+            self._put_back(work)
+            return False
+        except GivenBack:
+            performer.given_back(work, is_late=self.is_aside)
+            return False
+        if verdict is None:
+            return False
+        performer.settled(work, verdict, is_late=self.is_aside)
+        return work.batch is not None or verdict.status == "done"
+
+    def _put_back(self, work: Work) -> None:
+        """Keep a work at its place in the order: it is done again, once what it needs is back."""
+        if self.queue is None or self.is_aside or work.batch is None or self.workers.is_stopping:
+            self.workers.performer.given_back(work, is_late=self.is_aside)
+        else:
+            self.queue.works.appendleft(work)
+
+    def _must_hand_on(self) -> bool:
+        """Let another worker go on if the handler has left something in this one's context."""
+        if contextvars.copy_context() == self.workers.context:
+            return False
+        self.is_aside = True
+        self.workers.uncount()
+        return True
+
+
+class Workers:
+    """Those of one handler or publisher, and the queues before them."""
+
+    def __init__(
+        self, performer: Performer, count_max: int, changed: asyncio.Event, *, steps_aside: bool
+    ) -> None:
+        self.performer = performer
+        self.count_max = self.width = count_max
+        self._steps_aside = steps_aside
+        self._ready: deque[Queue] = deque()
+        self._queues: dict[Hashable, Queue] = {}
+        self._all: set[Worker] = set()
+        self._given_up: set[asyncio.Task[None]] = set()
+        self._counted = 0
+        self._beginning: Worker | None = None
+        self.slow = 0
+        """Runs that were slow and go on, threads that were left behind included."""
+        self.is_stopping = False
+        self.failure: BaseException | None = None
+        self.changed = changed
+        # Every worker begins in the context in which the relay was made, not in one that a handler left.
+        self.context = contextvars.copy_context()
+
+    # --- queues -------------------------------------------------------------------------------------
+
+    def add(self, works: Iterable[Work]) -> None:
+        """Have works of batches done, each behind those of its aggregate that are in hand."""
+        queues, ready = self._queues, self._ready
+        for work in works:
+            key = work.key
+            queue = queues.get(key)
+            if queue is None:
+                queue = Queue(key)
+                if key is not None:
+                    queues[key] = queue
+                ready.append(queue)
+            queue.works.append(work)
+        self._call_up()
+
+    def add_turn(self, turn: Queue) -> None:
+        """Have deliveries done."""
+        self._ready.append(turn)
+        self._call_up()
+
+    def next_queue(self, worker: Worker) -> Queue | None:
+        """Give a worker the next queue, if one waits."""
+        if self._beginning is worker:
+            self._beginning = None
+        if not self._ready or self.is_stopping or self._counted > self.width:
+            return None
+        queue = self._ready.popleft()
+        self._call_up()
+        return queue
+
+    def left(self, queue: Queue) -> None:
+        """Take note that a worker is through with a queue, or leaves the rest of it."""
+        if queue.works and not queue.is_turn:
+            self._ready.appendleft(queue)
+            self._call_up()
+            return
+        while queue.works:
+            self.performer.given_back(queue.works.popleft(), is_late=False)
+        if self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
+
+    def drop(self) -> list[Work]:
+        """Take what has not begun out of hand."""
+        queues = {id(queue): queue for queue in (*self._ready, *self._queues.values())}.values()
+        dropped = [work for queue in queues for work in queue.works]
+        for queue in queues:
+            queue.works.clear()
+        self._ready.clear()
+        self._queues.clear()
+        return dropped
+
+    def drop_turns(self) -> list[Work]:
+        """Take deliveries that have not begun out of hand."""
+        dropped = [work for queue in self._ready if queue.is_turn for work in queue.works]
+        self._ready = deque(queue for queue in self._ready if not queue.is_turn)
+        return dropped
+
+    # --- standing still -----------------------------------------------------------------------------
+
+    @property
+    def go_on(self) -> bool:
+        """Whether who is at work may take the next."""
+        return self.width > 0 and not self.is_stopping
+
+    def let(self, width: int) -> None:
+        """Let so many be at work at once, or as many as there may be at the most."""
+        self.width = min(width, self.count_max)
+        self._call_up()
+
+    # --- workers ------------------------------------------------------------------------------------
+
+    def _call_up(self) -> None:
+        """Call up one worker for the queues that wait; it calls up the next when it begins.
+
+        Where handlers wait for nothing, the first has done all before a second would have begun.
+        """
+        if not self._ready or self._beginning is not None or self._counted >= self.width or self.is_stopping:
+            return
+        worker = self._beginning = Worker(self)
+        self._all.add(worker)
+        self._counted += 1
+        worker.task = asyncio.get_running_loop().create_task(worker.serve(), context=self.context.copy())
+        # Not at the end of the coroutine: one that is cancelled before it begins never gets there.
+        worker.task.add_done_callback(lambda _: self._ended(worker))
+
+    def _ended(self, worker: Worker) -> None:
+        if self._beginning is worker:
+            self._beginning = None
+        if not worker.is_aside:
+            worker.is_aside = True
+            self._counted -= 1
+        self._all.discard(worker)
+        self._given_up.discard(worker.task)
+        self.changed.set()
+        if not worker.task.cancelled():
+            self.failure = self.failure or worker.task.exception()
+        self._call_up()
+
+    def uncount(self) -> None:
+        """Let another worker begin in the place of one that is aside."""
+        self._counted -= 1
+
+    @property
+    def room(self) -> int:
+        """How many more slow runs are let in."""
+        return self.count_max - self.slow
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nobody is at work."""
+        return not self._all
+
+    @property
+    def running(self) -> list[Worker]:
+        """Those who are at a work now, slow ones included."""
+        return [worker for worker in self._all if worker.run is not None]
+
+    def free_place(self) -> None:
+        """Take note that a slow run, or a thread that was left behind, has ended."""
+        self.slow -= 1
+        self.changed.set()
+
+    # --- watching -----------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Let slow runs step aside, end those whose time is over; raise what a worker has died of."""
+        if self.failure is not None:
+            raise self.failure
+        now = time.monotonic()
+        for worker in self.running:
+            run = worker.run
+            if run is None:
+                continue
+            elapsed, limit = now - run.started, run.carried.timeout_seconds
+            if self._steps_aside and not run.detached and elapsed > min(SLOW_SECONDS, limit):
+                self.step_aside(worker)
+            elapsed -= run.receipt.waited_seconds(now)
+            if run.ended_for is None and elapsed > limit:
+                run.end("timeout")
+            elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
+                self._give_up(worker)
+        self._call_up()
+
+    def step_aside(self, worker: Worker) -> None:
+        """Let the aggregate go on without what is slow."""
+        run, work, queue = worker.run, worker.work, worker.queue
+        if run is None or run.detached or worker.is_aside or work is None or queue is None:
+            return
+        run.detached = True
+        self.slow += 1
+        worker.is_aside = True
+        self._counted -= 1
+        self.performer.stepped_aside(work)
+        self.left(queue)
+
+    def _give_up(self, worker: Worker) -> None:
+        if worker.work is not None:
+            self.performer.given_up(worker, worker.work)
+        self._all.discard(worker)
+        self._given_up.add(worker.task)
+        self.changed.set()
+
+    # --- ending -------------------------------------------------------------------------------------
+
+    async def end_all(self, grace_seconds: float) -> None:
+        """Cancel what is at work, and wait until it has ended; what does not may commit no more."""
+        for worker in self._all:
+            if worker.run is None:
+                worker.task.cancel()
+            elif worker.run.ended_for is None:
+                worker.run.end("stop")
+        until = time.monotonic() + grace_seconds
+        while self._all and (left := until - time.monotonic()) > 0:
+            await asyncio.wait([worker.task for worker in self._all], timeout=left)
+        for worker in list(self._all):
+            if worker.run is not None:
+                worker.run.receipt.over = True
+            self._all.discard(worker)
+            self._given_up.add(worker.task)

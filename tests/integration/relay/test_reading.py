@@ -1,0 +1,78 @@
+"""A relay reads the log by cursors, and what went well needs no row (R1, R2b, R5)."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from outbox_kernel.infrastructure.relay.lease import Lease
+from outbox_kernel.infrastructure.relay.log import Log, Narrowed
+from outbox_kernel.infrastructure.relay.place import Place, Server
+from tests.relaying import Recorder, Stage, connected, handler
+
+
+async def places(stage: Stage) -> set[int]:
+    rows = await stage.witness.fetch(
+        "SELECT DISTINCT (SELECT position FROM outbox_progress AS newest WHERE newest.reader = outbox_cursors.reader "
+        "ORDER BY number DESC LIMIT 1) AS position FROM outbox_cursors"
+    )
+    return {row["position"] for row in rows}
+
+
+async def test_what_went_well_is_passed_and_has_no_row(stage: Stage) -> None:
+    recorder = Recorder()
+    await stage.put("a", "b", of=uuid4())
+    await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["a", "b"]
+    assert await places(stage) == {2}
+    assert await stage.deliveries() == {}
+
+
+async def test_it_is_delivered_once_whoever_comes_next(stage: Stage) -> None:
+    recorder = Recorder()
+    await stage.put("a", of=uuid4())
+    await stage.drain(handler("h", recorder))
+    await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["a"]
+
+
+async def test_a_failure_is_a_row_and_what_follows_in_its_aggregate_waits_behind_it(stage: Stage) -> None:
+    recorder, wallet = Recorder().fail("a"), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.put("c", of=uuid4())
+    await stage.relay(handler("h", recorder)).run_once()
+    assert sorted(recorder.seen) == ["a", "c"]
+    assert await stage.deliveries() == {("a", "h"): "waiting", ("b", "h"): "waiting"}
+    await stage.drain(handler("h", recorder), at=2)
+    assert sorted(recorder.seen) == ["a", "a", "b", "c"]
+    assert await stage.deliveries() == {("a", "h"): "done", ("b", "h"): "done"}
+
+
+async def test_what_commits_late_is_found_once(stage: Stage, bank_url: str) -> None:
+    recorder, late = Recorder(), await connected(bank_url)
+    transaction = late.transaction()
+    await transaction.start()
+    await stage.put("late", by=late)
+    await stage.put("early")
+    await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["early"]
+    await transaction.commit()
+    await stage.drain(handler("h", recorder))
+    await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["early", "late"]
+    await late.close()
+
+
+async def test_a_transaction_at_the_end_of_a_snapshot_is_in_no_list_and_is_found(stage: Stage) -> None:
+    """A snapshot's `xmax` is the newest completed transaction plus one: it may be that of one that commits late."""
+    await stage.put("late", "above it")
+    late = await stage.witness.fetchval("SELECT xid::text FROM outbox_events ORDER BY position LIMIT 1")
+    log = Log(stage.line(), Lease())
+    await stage.witness.execute(
+        "INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version) "
+        "VALUES ($1, 1, clock_timestamp() + interval '1 minute', 1, 'here', '1')",
+        log.lease.relay,
+    )
+    place = Place(1, f"{late}:{late}:", Server(1, 0))
+    found = await log.read(place, place.server, Narrowed(None, (), (), None), [], 100)
+    assert [row["position"] for row in found.rows] == [1, 2]
+    assert [place.has_passed(row["position"], row["xid"]) for row in found.rows] == [False, False]

@@ -1,0 +1,118 @@
+"""An outbox that finds itself on another server: nothing is lost, and nothing comes again (R2b)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest_asyncio
+
+from tests.relaying import Recorder, Stage, connected, handler
+from tests.waiting import until
+
+# To the relay it is the same whether its server or the name that it has written down is another.
+MOVE = "UPDATE outbox_servers SET identifier = 'another one'"
+SERVERS = "SELECT identifier = 'another one' AS former, floor FROM outbox_servers ORDER BY number"
+OF_ITS_PLACES = """
+SELECT DISTINCT identifier = 'another one' FROM outbox_cursor_places JOIN outbox_servers ON server = number
+"""
+FAR_ABOVE = 10**15
+# What a server that has lived for long has written down, on one that is new.
+RESTORE = f"""
+UPDATE outbox_events SET xid = '{FAR_ABOVE}';
+UPDATE outbox_progress SET snapshot = '{FAR_ABOVE + 1}:{FAR_ABOVE + 1}:';
+UPDATE outbox_servers SET identifier = 'another one'
+"""
+ASKS_WHO_WRITES = """
+SELECT EXISTS (
+  SELECT FROM pg_stat_activity WHERE query LIKE '%array_agg(virtualtransaction)%' AND pid <> pg_backend_pid()
+  AND datname = current_database())
+"""
+
+
+@pytest_asyncio.fixture
+async def late(bank_url: str) -> AsyncIterator[Any]:
+    connection = await connected(bank_url)
+    yield connection
+    await connection.close()
+
+
+async def test_it_waits_for_who_writes_and_the_highest_position_is_its_floor(stage: Stage, late: Any) -> None:
+    recorder = Recorder()
+    await stage.drain(handler("h", recorder))
+    await stage.witness.execute(MOVE)
+    transaction = late.transaction()
+    await transaction.start()
+    await stage.put("late", by=late)
+    await stage.put("early")
+    draining = asyncio.create_task(stage.drain(handler("h", recorder)))
+
+    async def is_asked() -> bool:
+        return bool(await stage.witness.fetchval(ASKS_WHO_WRITES))
+
+    await until(is_asked)
+    assert [tuple(row) for row in await stage.witness.fetch(SERVERS)] == [(True, 0)]
+    await transaction.commit()
+    await draining
+    assert [tuple(row) for row in await stage.witness.fetch(SERVERS)] == [(True, 0), (False, 2)]
+    assert recorder.seen == ["late", "early"]
+
+
+async def test_what_was_late_under_the_former_server_is_found_once(stage: Stage, late: Any) -> None:
+    recorder = Recorder()
+    transaction = late.transaction()
+    await transaction.start()
+    await stage.put("late", by=late)
+    await stage.put("early")
+    await stage.drain(handler("h", recorder))
+    await transaction.commit()
+    await stage.witness.execute(MOVE)
+    for _ in range(3):
+        await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["early", "late"]
+    assert [row[0] for row in await stage.witness.fetch(OF_ITS_PLACES)] == [False]
+
+
+async def test_what_was_restored_does_not_come_again(stage: Stage) -> None:
+    """Its transactions seem to be of the future, and none of them will ever commit here."""
+    recorder = Recorder()
+    await stage.put("a", "b", of=uuid4())
+    await stage.drain(handler("h", recorder))
+    await stage.witness.execute(RESTORE)
+    await stage.drain(handler("h", recorder))
+    for what in ("c", "d"):
+        await stage.put(what)
+        await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["a", "b", "c", "d"]
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
+async def test_one_that_joins_in_later_passes_what_was_restored_once(stage: Stage) -> None:
+    """Two who read together judge what was restored by their places, which are above the floor."""
+    first, second = Recorder(), Recorder()
+    await stage.put("a", "b")
+    await stage.drain(handler("first", first))
+    await stage.witness.execute(RESTORE)
+    for what in ("c", "d"):
+        await stage.put(what)
+        await stage.drain(handler("first", first), handler("second", second))
+    assert (first.seen, second.seen) == (["a", "b", "c", "d"], ["a", "b", "c", "d"])
+
+
+async def test_what_is_late_on_this_server_is_found_above_the_floor(stage: Stage, late: Any) -> None:
+    recorder = Recorder()
+    await stage.put("a")
+    await stage.drain(handler("h", recorder))
+    await stage.witness.execute(RESTORE)
+    await stage.drain(handler("h", recorder))
+    transaction = late.transaction()
+    await transaction.start()
+    await stage.put("late", by=late)
+    await stage.put("early")
+    await stage.drain(handler("h", recorder))
+    await transaction.commit()
+    for _ in range(2):
+        await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["a", "early", "late"]
