@@ -237,7 +237,7 @@ class Stage:
         """Status of each event."""
         rows = await self.witness.fetch(
             "SELECT payload->>'what' AS what, status.status FROM outbox_events "
-            "JOIN outbox_status_of_log AS status USING (event_id) ORDER BY position"
+            "JOIN outbox_status AS status USING (event_id) ORDER BY position"
         )
         return {row["what"]: row["status"] for row in rows}
 
@@ -287,7 +287,7 @@ class Stage:
     async def status(self, what: str) -> Any:
         """What became of one event."""
         return await self.witness.fetchrow(
-            "SELECT status.* FROM outbox_events JOIN outbox_status_of_log AS status USING (event_id) "
+            "SELECT status.* FROM outbox_events JOIN outbox_status AS status USING (event_id) "
             "WHERE payload->>'what' = $1",
             what,
         )

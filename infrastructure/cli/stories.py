@@ -17,7 +17,7 @@ from outbox_kernel.infrastructure.cli.output import (
     when,
 )
 from outbox_kernel.infrastructure.operations import stories
-from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES
+from outbox_kernel.infrastructure.outbox.views import EVENT_STATES
 from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.infrastructure.settings import Settings
 

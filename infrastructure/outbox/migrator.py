@@ -246,7 +246,7 @@ def _loss(connection: Connection, branch: Branch, revision: str) -> Loss:
 def _require_tables(connection: Connection, branch: Branch) -> None:
     """Hold what the version table says against what is there; whoever drops a table may not know of both."""
     events = outbox_events_in(branch.schema)
-    names = [events.name, "outbox", *LOG_VIEWS, *sorted(str(index.name) for index in events.indexes)]
+    names = [events.name, *LOG_VIEWS, *sorted(str(index.name) for index in events.indexes)]
     prefix = "" if branch.schema is None else f"{branch.schema}."
     there = select(*(func.to_regclass(f"{prefix}{name}").is_not(None) for name in names))
     found = zip(names, connection.execute(there).one(), strict=True)

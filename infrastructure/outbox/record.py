@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import case, inspect
+from sqlalchemy import case, inspect, select
 from sqlalchemy.exc import NoInspectionAvailable
 from sqlalchemy.ext.hybrid import hybrid_property
-from sqlalchemy.orm import registry
+from sqlalchemy.orm import column_property, registry
 
 from outbox_kernel.infrastructure.errors import AlreadyMapped
-from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.outbox.tables import outbox_events_in, status_in
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from sqlalchemy.orm import Mapped
+    from sqlalchemy import Table
+    from sqlalchemy.orm import ColumnProperty, Mapped
     from sqlalchemy.sql import ColumnElement
 
 _registry = registry()
@@ -26,7 +27,7 @@ _registry = registry()
 class OutboxRecord:
     """A row of `outbox_events`; `map_outbox_table()` once, then query it like any mapped class.
 
-    A new record needs what the event says. What the server gives beyond the position (times, status) is
+    A new record needs what the event says. What the server gives beyond the position (times, and what became of it) is
     there after `await session.refresh(record)`.
     """
 
@@ -35,25 +36,21 @@ class OutboxRecord:
     event_id: Mapped[UUID]
     occurred_at: Mapped[datetime]
     created_at: Mapped[datetime]
-    available_at: Mapped[datetime]
-    updated_at: Mapped[datetime]
     event_version: Mapped[int]
-    retry_count: Mapped[int]
-    takeovers: Mapped[int]
-    status: Mapped[str]
     event_type: Mapped[str]
     aggregate_type: Mapped[str | None]
     aggregate_id: Mapped[UUID | None]
     aggregate_version: Mapped[int | None]
     payload: Mapped[dict[str, Any]]
     headers: Mapped[dict[str, Any]]
-    lease_relay: Mapped[UUID | None]
-    lease_epoch: Mapped[int | None]
-    processed_at: Mapped[datetime | None]
     not_before: Mapped[datetime | None]
-    error_message: Mapped[str | None]
     aggregate_key: Mapped[str | None]
     source: Mapped[str | None]
+    # From the view of what became of it.
+    status: Mapped[str]
+    retry_count: Mapped[int]
+    processed_at: Mapped[datetime | None]
+    error_message: Mapped[str | None]
 
     def __init__(  # noqa: PLR0913 - the columns of an event, each by its name
         self,
@@ -107,12 +104,19 @@ def map_outbox_table(schema: str | None = None) -> type[OutboxRecord]:
 
     Without a schema it is OUTBOX_SCHEMA of the environment, else where the search path points.
     """
-    table = outbox_events_in(schema or Settings.from_environment().outbox_schema)
+    home = schema or Settings.from_environment().outbox_schema
+    table = outbox_events_in(home)
     try:
         mapped = inspect(OutboxRecord)
     except NoInspectionAvailable:
         # By event_id, which the writer knows. Of what the server gives, an insert asks for the position only.
-        _registry.map_imperatively(OutboxRecord, table, primary_key=[table.c.event_id], eager_defaults=False)
+        _registry.map_imperatively(
+            OutboxRecord,
+            table,
+            primary_key=[table.c.event_id],
+            eager_defaults=False,
+            properties=_what_became_of_it(table, status_in(home)),
+        )
         return OutboxRecord
     if schema is not None and mapped.local_table is not table:
         raise AlreadyMapped(
@@ -120,3 +124,13 @@ def map_outbox_table(schema: str | None = None) -> type[OutboxRecord]:
             "call map_outbox_table with one schema per process"
         )
     return OutboxRecord
+
+
+def _what_became_of_it(events: Table, status: Table) -> dict[str, ColumnProperty[Any]]:
+    return {
+        column.name: column_property(
+            select(column).where(status.c.event_id == events.c.event_id).correlate(events).scalar_subquery()
+        )
+        for column in status.c
+        if column is not status.c.event_id
+    }

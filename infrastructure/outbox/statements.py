@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
-from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
+from outbox_kernel.infrastructure.outbox.tables import status_in
 
 if TYPE_CHECKING:
     from sqlalchemy import Select
@@ -73,8 +73,8 @@ def as_psycopg_writes(statement: str) -> str:
 
 def count_undelivered(schema: str | None) -> Select[Any]:
     """Return the count of the events that are not delivered, which a way down would lose."""
-    events = outbox_events_in(schema)
-    return select(func.count()).select_from(events).where(events.c.status != "delivered")
+    status = status_in(schema)
+    return select(func.count()).select_from(status).where(status.c.status != "delivered")
 
 
 def qualified(table: str, schema: str | None) -> str:

@@ -1,13 +1,13 @@
 """The outbox's table as the code sees it; the migrations, which are frozen, are what makes it.
 
 Few constraints and indexes, since each costs every writer: the key that orders, the key that names, the
-key that keeps an aggregate's stream without forks, and one small index of what is left to do.
+key that keeps an aggregate's stream without forks, and one index by which what committed late is found.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -21,17 +21,11 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
-    event,
     text,
 )
-from sqlalchemy.dialects.postgresql import DOMAIN, JSONB
+from sqlalchemy.dialects.postgresql import JSONB
 
 from outbox_kernel.infrastructure.outbox.server_types import TransactionId
-
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection
-
-EVENT_STATES = ("pending", "leased", "open", "delivered", "dead")
 
 # Names that errors are recognised by.
 EVENT_ID_KEY = "outbox_events_event_id_key"
@@ -60,16 +54,6 @@ def clock() -> Any:
     return text("clock_timestamp()")
 
 
-class EventStatus(DOMAIN):
-    """The type of an event's status: one of five words.
-
-    Not a CHECK of the table, which PostgreSQL plans anew for each INSERT: that is a hundredth of a commit.
-    """
-
-    # SQLAlchemy 2.1 asks each type which operators it knows, and its own domains do not say.
-    operator_classes: ClassVar[Any] = getattr(Text, "operator_classes", None)
-
-
 # The order of the columns is the row's layout. Those of fixed width come first, the widest before the others,
 # so that little is lost to alignment (8 bytes of 340 otherwise); what is mostly null comes last.
 outbox_events = Table(
@@ -87,35 +71,7 @@ outbox_events = Table(
     Column("event_id", Uuid, nullable=False, comment="the event's own id, a UUIDv7"),
     moment("occurred_at", "when it happened, by the application's clock", nullable=False),
     moment("created_at", "when the row was written", nullable=False, server_default=clock()),
-    moment("available_at", "not before this time is it claimed", nullable=False, server_default=clock()),
-    moment("updated_at", "when the row last changed", nullable=False, server_default=clock()),
     Column("event_version", Integer, nullable=False, comment="schema version of the payload"),
-    Column(
-        "retry_count",
-        Integer,
-        nullable=False,
-        server_default=text("0"),
-        comment="highest number of failed attempts among its handlers",
-    ),
-    Column(
-        "takeovers",
-        Integer,
-        nullable=False,
-        server_default=text("0"),
-        comment="how often a relay took it over from one that vanished",
-    ),
-    Column(
-        "status",
-        EventStatus(
-            "outbox_event_status",
-            Text,
-            constraint_name="outbox_events_status_check",
-            check="VALUE IN ('pending', 'leased', 'open', 'delivered', 'dead')",
-        ),
-        nullable=False,
-        server_default=text("'pending'"),
-        comment="pending, leased, open (some handler unsettled), delivered or dead",
-    ),
     Column("event_type", Text, nullable=False, comment="stable wire name of the event"),
     Column("aggregate_type", Text, comment="wire name of the aggregate, if it is one's event"),
     Column("aggregate_id", Uuid, comment="id of the aggregate"),
@@ -128,53 +84,32 @@ outbox_events = Table(
         server_default=text("'{}'"),
         comment="context: who, which request, caused by what",
     ),
-    Column("lease_relay", Uuid, comment="relay that holds it now"),
-    Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
-    moment("processed_at", "when its outcome was final"),
     moment("not_before", "it is handled from then on, outside its aggregate's order"),
-    Column("error_message", Text, comment="newest error, null once delivered"),
     Column("aggregate_key", Text, comment="id of the aggregate as written, where that is no UUID"),
     Column("source", Text, comment="the queue that brought it; null: written here"),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
     Index("outbox_events_xid_position_idx", "xid", "position"),
-    Index("outbox_events_open", "position", postgresql_where=text("status IN ('pending', 'leased')")),
-    comment="Domain events, written in the transaction of their change; the relay delivers them.",
+    comment="Domain events, written in the transaction of their change; never updated.",
 )
 
 
-def _create_view(table: Table, connection: Connection, **_: object) -> None:
-    """Complete `create_all` with the view for readers who know only what is delivered."""
-    quote = connection.dialect.identifier_preparer
-    name = f"{quote.quote_schema(table.schema)}.outbox" if table.schema else "outbox"
-    connection.execute(
-        text(f"""
-        CREATE VIEW {name} AS
-        SELECT event_id AS id, event_type, payload, occurred_at,
-               status = 'delivered' AS delivered,
-               CASE WHEN status = 'delivered' THEN processed_at END AS delivered_at,
-               retry_count
-        FROM {quote.format_table(table)}
-        """)  # noqa: S608 - the names are quoted
-    )
-    connection.execute(
-        text(f"COMMENT ON VIEW {name} IS 'The outbox for readers who ask only what is delivered.'")
-    )
+# A view, so that it is none of the tables that are made: `views` makes it.
+_status = Table(
+    "outbox_status",
+    MetaData(),
+    Column("event_id", Uuid, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("retry_count", Integer, nullable=False),
+    moment("processed_at", "when its outcome was final"),
+    Column("error_message", Text),
+)
 
 
-def _drop_view(table: Table, connection: Connection, **_: object) -> None:
-    quote = connection.dialect.identifier_preparer
-    name = f"{quote.quote_schema(table.schema)}.outbox" if table.schema else "outbox"
-    connection.execute(text(f"DROP VIEW IF EXISTS {name}"))
-
-
-def _with_view(table: Table) -> Table:
-    event.listen(table, "after_create", _create_view)
-    event.listen(table, "before_drop", _drop_view)
-    return table
-
-
-_with_view(outbox_events)
+@cache
+def status_in(schema: str | None = None) -> Table:
+    """Give the view of what became of each event, as it stands in a schema, or where the search path points."""
+    return _status if schema is None else _status.to_metadata(MetaData(), schema=schema)
 
 
 @cache
@@ -182,4 +117,4 @@ def outbox_events_in(schema: str | None = None) -> Table:
     """Give the table as it stands in a schema, or where the search path points."""
     if schema is None:
         return outbox_events
-    return _with_view(outbox_events.to_metadata(MetaData(naming_convention=NAMING_CONVENTION), schema=schema))
+    return outbox_events.to_metadata(MetaData(naming_convention=NAMING_CONVENTION), schema=schema)

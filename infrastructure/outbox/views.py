@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
 PLACES_VIEW = "outbox_cursor_places"
-STATUS_VIEW = "outbox_status_of_log"
-LOG_VIEWS = (PLACES_VIEW, STATUS_VIEW)
+STATUS_VIEW = "outbox_status"
+OUTBOX_VIEW = "outbox"
+LOG_VIEWS = (PLACES_VIEW, STATUS_VIEW, OUTBOX_VIEW)
+EVENT_STATES = ("pending", "open", "delivered", "dead")
 
 COMMENTS = {
     PLACES_VIEW: "Where each subscription stands in the log, shard by shard.",
     STATUS_VIEW: "What became of each event, over the subscriptions that are due for it.",
+    OUTBOX_VIEW: "The outbox for readers who ask only what is delivered.",
 }
 
 # LATERAL with a LIMIT, which no planner turns into a join of all progress there is.
@@ -81,19 +84,19 @@ CROSS JOIN LATERAL (
 WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
 """  # noqa: S608 - the words are ours
 
+# What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
 # By OFFSET 0 the outcome is worked out once, and not wherever it is named.
-STATUS_OF_LOG = f"""
-SELECT event.event_id, outcome.status, coalesce(delivery.attempts, 0) AS retry_count,
-       CASE WHEN outcome.status IN ('delivered', 'dead')
-            THEN coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at) END AS processed_at,
-       delivery.error_message
+_BECAME = f"""
 FROM {{outbox_events}} AS event
 CROSS JOIN LATERAL (
-  SELECT max(attempts) AS attempts, max(updated_at) AS updated_at,
+  SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
          bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
          (array_agg(error_message ORDER BY updated_at DESC)
             FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-  FROM {{outbox_deliveries}} AS delivery WHERE delivery.event_id = event.event_id) AS delivery
+  FROM {{outbox_deliveries}} AS delivery
+  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+    SELECT FROM {{outbox_subscriptions}} AS subscription
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
 CROSS JOIN LATERAL (
   SELECT CASE
     WHEN EXISTS (
@@ -105,11 +108,26 @@ CROSS JOIN LATERAL (
     WHEN delivery.is_dead THEN 'dead'
     ELSE 'delivered' END AS status OFFSET 0) AS outcome
 """  # noqa: S608 - the words are ours
+_SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at)"
+
+STATUS = f"""
+SELECT event.event_id, outcome.status, delivery.retry_count,
+       CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_SETTLED_AT} END AS processed_at,
+       delivery.error_message
+{_BECAME}
+"""
+OUTBOX = f"""
+SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+       outcome.status = 'delivered' AS delivered,
+       CASE WHEN outcome.status = 'delivered' THEN {_SETTLED_AT} END AS delivered_at,
+       delivery.retry_count
+{_BECAME}
+"""
 
 
 def log_views(schema: str | None = None) -> list[str]:
     """Return the statements that make the views."""
-    made = zip(LOG_VIEWS, (CURSOR_PLACES, STATUS_OF_LOG), strict=True)
+    made = zip(LOG_VIEWS, (CURSOR_PLACES, STATUS, OUTBOX), strict=True)
     return [
         statement
         for name, query in made

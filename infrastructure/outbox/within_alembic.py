@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TABLES = frozenset(table.name for table in outbox_metadata.sorted_tables)
-# A table called `outbox` is the application's; these are for tools that compare views and types as well.
-_VIEWS_AND_TYPES = frozenset(("outbox", "outbox_status", "outbox_event_status", *LOG_VIEWS))
+# A table called `outbox` is the application's; these are for tools that compare views as well.
+_VIEWS = frozenset(LOG_VIEWS)
 # What Alembic calls an `include_name` with; an `include_object` has more.
 _NAME_ARGUMENTS = 3
 
@@ -52,7 +52,7 @@ def _is_ours(name: str | None, kind: str) -> bool:
         return False
     if kind == "table":
         return name in _TABLES or name.endswith(VERSION_TABLE_ENDING)
-    return kind not in _OF_TABLES and name in _VIEWS_AND_TYPES
+    return kind not in _OF_TABLES and name in _VIEWS
 
 
 # Those of a table that is left out are not asked about; one of the application's may be called like a view of ours.

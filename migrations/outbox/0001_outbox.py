@@ -63,11 +63,6 @@ def upgrade() -> None:
 
 
 def _events() -> None:
-    op.execute("""
-        CREATE DOMAIN outbox_event_status AS text
-        CONSTRAINT outbox_events_status_check CHECK (VALUE IN ('pending', 'leased', 'open', 'delivered', 'dead'))
-    """)
-    op.execute("COMMENT ON DOMAIN outbox_event_status IS 'How far an event is delivered.'")
     op.create_table(
         "outbox_events",
         sa.Column("position", sa.BigInteger, sa.Identity(always=True), comment="order of insertion"),
@@ -75,17 +70,7 @@ def _events() -> None:
         _column("event_id", sa.Uuid, "the event's own id, a UUIDv7"),
         _column("occurred_at", MOMENT, "when it happened, by the application's clock"),
         _moment("created_at", "when the row was written"),
-        _moment("available_at", "not before this time is it claimed"),
-        _moment("updated_at", "when the row last changed"),
         _column("event_version", sa.Integer, "schema version of the payload"),
-        _column("retry_count", sa.Integer, "highest number of failed attempts among its handlers", "0"),
-        _column("takeovers", sa.Integer, "how often a relay took it over from one that vanished", "0"),
-        _column(
-            "status",
-            OfServer("outbox_event_status"),
-            "pending, leased, open (some handler unsettled), delivered or dead",
-            "'pending'",
-        ),
         _column("event_type", sa.Text, "stable wire name of the event"),
         sa.Column("aggregate_type", sa.Text, comment="wire name of the aggregate, if it is one's event"),
         sa.Column("aggregate_id", sa.Uuid, comment="id of the aggregate"),
@@ -94,10 +79,7 @@ def _events() -> None:
         ),
         _column("payload", JSONB, "the event's fields, nothing else"),
         _column("headers", JSONB, "context: who, which request, caused by what", "'{}'"),
-        *_lease(),
-        sa.Column("processed_at", MOMENT, comment="when its outcome was final"),
         sa.Column("not_before", MOMENT, comment="it is handled from then on, outside its aggregate's order"),
-        sa.Column("error_message", sa.Text, comment="newest error, null once delivered"),
         sa.Column("aggregate_key", sa.Text, comment="id of the aggregate as written, where that is no UUID"),
         sa.Column("source", sa.Text, comment="the queue that brought it; null: written here"),
         sa.PrimaryKeyConstraint("position", name="outbox_events_pkey"),
@@ -105,24 +87,9 @@ def _events() -> None:
         sa.UniqueConstraint(
             "aggregate_type", "aggregate_id", "aggregate_version", name="outbox_events_aggregate_stream_key"
         ),
-        comment="Domain events, written in the transaction of their change; the relay delivers them.",
+        comment="Domain events, written in the transaction of their change; never updated.",
     )
     op.create_index("outbox_events_xid_position_idx", "outbox_events", ["xid", "position"])
-    op.create_index(
-        "outbox_events_open",
-        "outbox_events",
-        ["position"],
-        postgresql_where=sa.text("status IN ('pending', 'leased')"),
-    )
-    op.execute("""
-        CREATE VIEW outbox AS
-        SELECT event_id AS id, event_type, payload, occurred_at,
-               status = 'delivered' AS delivered,
-               CASE WHEN status = 'delivered' THEN processed_at END AS delivered_at,
-               retry_count
-        FROM outbox_events
-    """)
-    op.execute("COMMENT ON VIEW outbox IS 'The outbox for readers who ask only what is delivered.'")
 
 
 def _deliveries() -> None:
@@ -356,18 +323,39 @@ def _views() -> None:
         "COMMENT ON VIEW outbox_cursor_places IS 'Where each subscription stands in the log, shard by shard.'"
     )
     op.execute(f"""
-        CREATE VIEW outbox_status_of_log AS
-        SELECT event.event_id, outcome.status, coalesce(delivery.attempts, 0) AS retry_count,
-               CASE WHEN outcome.status IN ('delivered', 'dead') THEN
-                 coalesce(greatest(delivery.updated_at, ({_passed_at()})), event.created_at) END AS processed_at,
+        CREATE VIEW outbox_status AS
+        SELECT event.event_id, outcome.status, delivery.retry_count,
+               CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_settled_at()} END AS processed_at,
                delivery.error_message
+        {_became()}
+    """)
+    op.execute(
+        "COMMENT ON VIEW outbox_status IS "
+        "'What became of each event, over the subscriptions that are due for it.'"
+    )
+    op.execute(f"""
+        CREATE VIEW outbox AS
+        SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+               outcome.status = 'delivered' AS delivered,
+               CASE WHEN outcome.status = 'delivered' THEN {_settled_at()} END AS delivered_at,
+               delivery.retry_count
+        {_became()}
+    """)
+    op.execute("COMMENT ON VIEW outbox IS 'The outbox for readers who ask only what is delivered.'")
+
+
+def _became() -> str:
+    return f"""
         FROM outbox_events AS event
         CROSS JOIN LATERAL (
-          SELECT max(attempts) AS attempts, max(updated_at) AS updated_at,
+          SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
                  bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
                  (array_agg(error_message ORDER BY updated_at DESC)
                     FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-          FROM outbox_deliveries AS delivery WHERE delivery.event_id = event.event_id) AS delivery
+          FROM outbox_deliveries AS delivery
+          WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+            SELECT FROM outbox_subscriptions AS subscription
+            WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
         CROSS JOIN LATERAL (
           SELECT CASE
             WHEN EXISTS (
@@ -378,11 +366,11 @@ def _views() -> None:
             WHEN delivery.is_open THEN 'open'
             WHEN delivery.is_dead THEN 'dead'
             ELSE 'delivered' END AS status OFFSET 0) AS outcome
-    """)  # noqa: S608 - the words are ours
-    op.execute(
-        "COMMENT ON VIEW outbox_status_of_log IS "
-        "'What became of each event, over the subscriptions that are due for it.'"
-    )
+    """  # noqa: S608 - the words are ours
+
+
+def _settled_at() -> str:
+    return f"coalesce(greatest(delivery.updated_at, ({_passed_at()})), event.created_at)"
 
 
 def _passed_at() -> str:
@@ -422,10 +410,9 @@ def _passed_at() -> str:
 
 
 def downgrade() -> None:
-    for view in ("outbox_status_of_log", "outbox_cursor_places", "outbox"):
+    for view in ("outbox", "outbox_status", "outbox_cursor_places"):
         op.execute(f"DROP VIEW {view}")
     for table in ("cursors_past", "cursors", "progress", "servers", "relays", "subscriptions", "receipts"):
         op.drop_table(f"outbox_{table}")
     op.drop_table("outbox_deliveries")
     op.drop_table("outbox_events")
-    op.execute("DROP DOMAIN outbox_event_status")

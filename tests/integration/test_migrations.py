@@ -44,7 +44,6 @@ from outbox_kernel.infrastructure.outbox.relay_tables import outbox_metadata_in
 from outbox_kernel.infrastructure.outbox.tables import (
     AGGREGATE_STREAM_KEY,
     EVENT_ID_KEY,
-    EVENT_STATES,
     outbox_metadata,
 )
 from outbox_kernel.infrastructure.settings import Settings
@@ -63,7 +62,7 @@ SECOND = Step("outbox", "outbox_0002", "The second.")
 # The outbox's and those of every context here.
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
 
-INDEXES = ("outbox_events_open", "outbox_events_xid_position_idx")
+INDEX = "outbox_events_xid_position_idx"
 
 # Everything that makes two schemas the same to a reader or a writer, in one list of texts.
 CATALOG = """
@@ -137,7 +136,7 @@ async def test_created_and_migrated_schemas_are_the_same_to_the_catalog(engine: 
 
     declared = await catalog(engine, "declared")
     assert declared == await catalog(engine, "migrated")
-    assert all(any(f"INDEX {name}" in line for line in declared) for name in INDEXES)
+    assert any(f"INDEX {INDEX}" in line for line in declared)
     assert any("AS delivered_at" in line for line in declared)
 
 
@@ -176,7 +175,8 @@ async def test_an_outbox_from_before_becomes_what_a_new_one_is_and_can_go_back(
     """Law 7, with events in it."""
     await migrate(engine, OUTBOX_ONLY)
     before = await catalog(engine)
-    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="dead"))
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID))
+    await execute(engine, SUBSCRIBE)
     request.getfixturevalue("later_code")
 
     assert await pending(engine, OUTBOX_ONLY) == [SECOND]
@@ -329,10 +329,10 @@ async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("dropped", "names"),
     [
-        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox", "outbox_status_of_log", *INDEXES)),
+        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox_status", "outbox", INDEX)),
         ("VIEW outbox", ("outbox",)),
-        ("VIEW outbox_status_of_log", ("outbox_status_of_log",)),
-        ("INDEX outbox_events_open", ("outbox_events_open",)),
+        ("VIEW outbox_status", ("outbox_status",)),
+        (f"INDEX {INDEX}", (INDEX,)),
     ],
 )
 @pytest.mark.parametrize("schema", [None, "events"])
@@ -366,8 +366,8 @@ async def test_a_way_down_says_what_it_takes_along_and_changes_nothing(
     settings = settings_of(application, "shop")
     assert await loss(engine, "outbox@base", settings) == Loss([], None)
     await migrate(engine, settings)
-    insert = INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="dead")
-    await execute(engine, insert.replace("outbox_events", "events.outbox_events"))
+    for statement in (INSERT.format(id=SOME_ID, aggregate=SOME_ID), SUBSCRIBE):
+        await execute(engine, statement.replace("INTO outbox", "INTO events.outbox"))
     before = await catalog(engine, "events")
     assert await loss(engine, "outbox@base", settings) == Loss(ALL, 1)
     assert await loss(engine, "shop@-1", settings) == Loss([Step("shop", "shop_0001", "The first.")], None)
@@ -377,10 +377,10 @@ async def test_a_way_down_says_what_it_takes_along_and_changes_nothing(
 async def some_events(url: str) -> None:
     engine = create_engine(url)
     await migrate(engine, OUTBOX_ONLY)
-    for status in ("delivered", "pending", "dead"):
-        await execute(
-            engine, INSERT.format(id="gen_random_uuid()", aggregate="gen_random_uuid()", status=status)
-        )
+    await execute(engine, SUBSCRIBE)
+    for event_type in ("Noted", "Happened", "Happened"):
+        statement = INSERT.format(id="gen_random_uuid()", aggregate="gen_random_uuid()")
+        await execute(engine, statement.replace("Happened", event_type))
     await engine.dispose()
 
 
@@ -472,37 +472,28 @@ async def test_a_database_named_as_libpq_allows_is_the_one_that_is_migrated(
 
 INSERT = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id,
-                           aggregate_version, payload, occurred_at, status)
-VALUES ({id}, 'Happened', 1, 'account', {aggregate}, 1, '{{}}', now(), '{status}')
+                           aggregate_version, payload, occurred_at)
+VALUES ({id}, 'Happened', 1, 'account', {aggregate}, 1, '{{}}', now())
+"""
+# Due for what happened, and has passed nothing.
+SUBSCRIBE = """
+INSERT INTO outbox_subscriptions (name, kind, patterns) VALUES ('h', 'handler', ARRAY['Happened'])
 """
 SOME_ID = "'00000000-0000-7000-8000-000000000001'"
-
-
-@pytest.mark.parametrize("status", EVENT_STATES)
-async def test_every_state_can_be_stored_and_only_one_is_delivered(engine: AsyncEngine, status: str) -> None:
-    await migrate(engine, OUTBOX_ONLY)
-    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status=status))
-    await execute(engine, "UPDATE outbox_events SET processed_at = now()")
-    assert await scalar(engine, "SELECT delivered FROM outbox") is (status == "delivered")
-    assert await scalar(engine, "SELECT delivered_at IS NOT NULL FROM outbox") is (status == "delivered")
 
 
 @pytest.mark.parametrize(
     ("constraint", "second"),
     [
-        (EVENT_ID_KEY, {"id": SOME_ID, "aggregate": "gen_random_uuid()", "status": "pending"}),
-        (AGGREGATE_STREAM_KEY, {"id": "gen_random_uuid()", "aggregate": SOME_ID, "status": "pending"}),
-        (
-            "outbox_events_status_check",
-            {"id": "gen_random_uuid()", "aggregate": "gen_random_uuid()", "status": "x"},
-        ),
+        (EVENT_ID_KEY, {"id": SOME_ID, "aggregate": "gen_random_uuid()"}),
+        (AGGREGATE_STREAM_KEY, {"id": "gen_random_uuid()", "aggregate": SOME_ID}),
     ],
 )
 async def test_each_rule_is_known_by_its_name(
     engine: AsyncEngine, constraint: str, second: dict[str, str]
 ) -> None:
     await migrate(engine, OUTBOX_ONLY)
-    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID, status="pending"))
+    await execute(engine, INSERT.format(id=SOME_ID, aggregate=SOME_ID))
     with pytest.raises(IntegrityError, match=constraint):
         await execute(engine, INSERT.format(**second))
 

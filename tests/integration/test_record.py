@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.database import create_engine
@@ -17,6 +17,14 @@ from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.settings import Settings
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+# It has passed nothing, so that what it is due for is pending.
+SUBSCRIBED = (
+    "INSERT INTO outbox_subscriptions (name, kind, patterns) VALUES ('h', 'handler', ARRAY['Waiting'])"
+)
+LEFT = f"""
+INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status, attempts, error_message, updated_at)
+VALUES (:event_id, 3, 'other', 'x', 'dead', 10, 'no', '{NOW}')
+"""
 
 
 @pytest.fixture
@@ -29,10 +37,10 @@ async def session(empty_postgres_url: str) -> AsyncIterator[AsyncSession]:
     await engine.dispose()
 
 
-def record(event_id: UUID | None = None) -> OutboxRecord:
+def record(event_type: str = "AccountCreated") -> OutboxRecord:
     return OutboxRecord(
-        event_id=event_id or uuid4(),
-        event_type="AccountCreated",
+        event_id=uuid4(),
+        event_type=event_type,
         event_version=2,
         occurred_at=NOW,
         payload={"email": "ada@example.org"},
@@ -44,12 +52,13 @@ async def test_a_record_that_is_added_is_a_row_with_the_servers_defaults(session
     session.add(added)
     await session.commit()
     await session.refresh(added)
-    assert (added.position, added.status, added.retry_count, added.headers) == (1, "pending", 0, {})
+    assert (added.position, added.status, added.retry_count, added.headers) == (1, "delivered", 0, {})
     assert added.xid > 0
     assert added.source is None
     assert added.occurred_at == NOW
     assert added.payload == {"email": "ada@example.org"}
-    assert (added.delivered, added.delivered_at) == (False, None)
+    # Nobody is due for it.
+    assert (added.delivered, added.delivered_at) == (True, added.created_at)
 
 
 async def test_records_get_positions_in_the_order_they_were_added(session: AsyncSession) -> None:
@@ -60,21 +69,46 @@ async def test_records_get_positions_in_the_order_they_were_added(session: Async
     assert stored.all() == [each.event_id for each in added]
 
 
-async def test_delivered_is_answered_by_the_object_and_in_queries(session: AsyncSession) -> None:
-    waiting, done = record(), record()
-    session.add_all([waiting, done])
+async def test_what_became_of_it_is_answered_by_the_object_and_in_queries(session: AsyncSession) -> None:
+    waiting, done, dead = record("Waiting"), record("Done"), record("Dead")
+    session.add_all([waiting, done, dead])
     await session.flush()
-    await session.execute(
-        update(OutboxRecord)
-        .where(OutboxRecord.event_id == done.event_id)
-        .values(status="delivered", processed_at=func.now())
+    await session.execute(text(SUBSCRIBED))
+    await session.execute(text(LEFT), {"event_id": dead.event_id})
+    await session.commit()
+    for each in (waiting, done, dead):
+        await session.refresh(each)
+    assert [(each.status, each.delivered) for each in (waiting, done, dead)] == [
+        ("pending", False),
+        ("delivered", True),
+        ("dead", False),
+    ]
+    assert done.delivered_at == done.processed_at == done.created_at
+    assert (dead.retry_count, dead.error_message, dead.processed_at, dead.delivered_at) == (
+        10,
+        "no",
+        NOW,
+        None,
     )
-    await session.refresh(done)
-    assert done.delivered
-    assert done.delivered_at == done.processed_at
     assert (await session.scalars(select(OutboxRecord).where(OutboxRecord.delivered))).all() == [done]
+    failed = select(OutboxRecord).where(OutboxRecord.status == "dead", OutboxRecord.retry_count > 9)
+    assert (await session.scalars(failed)).all() == [dead]
     unanswered = select(OutboxRecord).where(OutboxRecord.delivered_at.is_(None))
-    assert [each.event_id for each in await session.scalars(unanswered)] == [waiting.event_id]
+    assert {each.event_id for each in await session.scalars(unanswered)} == {waiting.event_id, dead.event_id}
+
+
+async def test_a_record_in_a_schema_is_answered_by_the_view_of_that_schema(empty_postgres_url: str) -> None:
+    """By SQLAlchemy's map of schemas, as capture is."""
+    map_outbox_table()
+    engine = create_engine(empty_postgres_url)
+    await migrate(engine, Settings(contexts=(), outbox_schema="events"))
+    there = engine.execution_options(schema_translate_map={None: "events"})
+    async with AsyncSession(there) as session:
+        session.add(record())
+        await session.commit()
+        [found] = await session.scalars(select(OutboxRecord))
+        assert (found.status, found.delivered) == ("delivered", True)
+    await engine.dispose()
 
 
 def test_mapping_again_is_no_harm_and_mapping_elsewhere_is_refused() -> None:

@@ -124,9 +124,7 @@ class Log:
         await self.progress(number, position)
 
     async def of(self, event_id: UUID) -> asyncpg.Record:
-        [told] = await self.connection.fetch(
-            "SELECT * FROM outbox_status_of_log WHERE event_id = $1", event_id
-        )
+        [told] = await self.connection.fetch("SELECT * FROM outbox_status WHERE event_id = $1", event_id)
         return told
 
     async def status(self, event_id: UUID) -> str:
@@ -296,6 +294,39 @@ async def test_nobody_waits_for_a_retired_subscription(log: Log) -> None:
     event = await log.event()
     await log.subscription(retired=True)
     assert await log.status(event) == "delivered"
+
+
+@pytest.mark.parametrize("status", ["waiting", "leased", "dead"])
+async def test_what_a_retired_subscription_has_left_counts_for_nothing(log: Log, status: str) -> None:
+    event = await log.event()
+    await log.followed(1, number=10)
+    await log.subscription("retired", retired=True)
+    await log.delivery(event, status, handler="retired", changed=15, attempts=3, error="why")
+    told = await log.of(event)
+    assert tuple(told)[1:] == ("delivered", 0, at(10), None)
+
+
+@pytest.mark.parametrize(
+    ("passed", "delivery", "delivered"),
+    [(0, None, False), (1, None, True), (1, "waiting", False), (1, "dead", False), (1, "done", True)],
+)
+async def test_the_view_of_what_is_delivered_follows_the_same_rule(
+    log: Log, passed: int, delivery: str | None, delivered: bool
+) -> None:
+    event = await log.event()
+    await log.followed(passed, number=10)
+    if delivery is not None:
+        await log.delivery(event, delivery, changed=5, attempts=2)
+    [told] = await log.connection.fetch("SELECT * FROM outbox")
+    assert dict(told) == {
+        "id": event,
+        "event_type": "bank.paid",
+        "payload": "{}",
+        "occurred_at": START,
+        "delivered": delivered,
+        "delivered_at": at(10) if delivered else None,
+        "retry_count": 0 if delivery is None else 2,
+    }
 
 
 @pytest.mark.parametrize("aggregate", [AGGREGATE, None], ids=["an aggregate's", "of no aggregate"])
@@ -478,7 +509,7 @@ FILL = (
         SELECT event_id, position, 'h1', event_id, 'done' FROM outbox_events WHERE position % {MANY // 5_000} = 0""",
 )
 PAGE = """
-SELECT * FROM outbox_events JOIN outbox_status_of_log USING (event_id)
+SELECT * FROM outbox_events JOIN outbox_status USING (event_id)
 WHERE position <= {} ORDER BY position DESC LIMIT 50
 """
 

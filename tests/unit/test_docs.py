@@ -10,7 +10,8 @@ import pytest
 
 from outbox_kernel import errors, kernel, testing
 from outbox_kernel.infrastructure.cli.command_line import COMMANDS
-from outbox_kernel.infrastructure.outbox.tables import EVENT_STATES, outbox_events
+from outbox_kernel.infrastructure.outbox.tables import outbox_events
+from outbox_kernel.infrastructure.outbox.views import EVENT_STATES
 from tests.pages import (
     ELSEWHERE,
     PAGES,
