@@ -51,6 +51,9 @@ DELIVERIES = """
 SELECT event.payload->>'what' AS what, delivery.handler, delivery.status, delivery.attempts, delivery.takeovers
 FROM outbox_deliveries AS delivery JOIN outbox_events AS event USING (event_id) ORDER BY event.position, handler
 """
+HELD = """
+SELECT (SELECT count(lease_relay) FROM outbox_cursors), (SELECT count(lease_relay) FROM outbox_deliveries)
+"""
 RECEIPTS = """
 SELECT event.payload->>'what' AS what, receipt.handler, receipt.outcome
 FROM outbox_receipts AS receipt JOIN outbox_events AS event USING (event_id) ORDER BY event.position, handler
@@ -221,10 +224,10 @@ class Stage:
 
     async def take_over(self, *, at: float) -> tuple[int, int]:
         """What each relay does now and then: end leases that ran out by then, free what they held."""
-        cursors, deliveries = await self._held()
         log = self.log_under(Lease(), at=at)
+        cursors, deliveries = await self._held(log)
         await Upkeep(log, Renaming.of(log, []), 0.0, lambda: None).take_over()
-        cursors_left, deliveries_left = await self._held()
+        cursors_left, deliveries_left = await self._held(log)
         return cursors - cursors_left, deliveries - deliveries_left
 
     async def rewind(self) -> None:
@@ -269,13 +272,9 @@ class Stage:
         ]
         return rows
 
-    async def _held(self) -> tuple[int, int]:
-        return tuple(
-            await self.witness.fetchrow(
-                "SELECT (SELECT count(lease_relay) FROM outbox_cursors), "
-                "(SELECT count(lease_relay) FROM outbox_deliveries)"
-            )
-        )
+    async def _held(self, log: Log) -> tuple[int, int]:
+        [held] = await log.line.fetch(HELD)
+        return tuple(held)
 
     async def owners(self, name: str) -> dict[UUID | None, int]:
         """How many cursors of a subscription each relay owns."""

@@ -22,6 +22,7 @@ from outbox_kernel.infrastructure.relay.subscriber import turns_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
@@ -186,12 +187,9 @@ class Deliveries:
             self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in batch)
             self._hear_of_written(outcome for _, outcome in batch)
         while given_back := self._given_back[:BATCH_MAX]:
-            lease, keys = self.log.lease, [(row["event_id"], handler) for row, handler in given_back]
-            await self.log.line.fetch(
-                in_schema(RELEASE_DELIVERIES, self.log.schema),
-                *(lease.relay, lease.epoch, *_columns(keys, 2), self.log.now),
-            )
-            del self._given_back[: len(keys)]
+            event_ids, handlers = _columns([(row["event_id"], handler) for row, handler in given_back], 2)
+            await self._run_fenced(RELEASE_DELIVERIES, event_ids=event_ids, handlers=handlers)
+            del self._given_back[: len(given_back)]
             self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
 
     def take_ended(self) -> list[Outcome]:
@@ -200,20 +198,20 @@ class Deliveries:
         return ended
 
     async def _write_settled(self, batch: Sequence[tuple[LoggedEvent, Outcome]]) -> None:
-        columns = _columns(
-            [
-                (
-                    *(row["event_id"], each.handler, each.status, each.attempts, each.on_dead),
-                    *(each.delay_seconds, each.error_message),
-                )
-                for row, each in batch
-            ],
-            7,
+        await self._run_fenced(
+            SETTLE_DELIVERIES,
+            event_ids=[row["event_id"] for row, _ in batch],
+            handlers=[each.handler for _, each in batch],
+            states=[each.status for _, each in batch],
+            attempts=[each.attempts for _, each in batch],
+            on_dead=[each.on_dead for _, each in batch],
+            delays=[each.delay_seconds for _, each in batch],
+            errors=[each.error_message for _, each in batch],
         )
-        lease = self.log.lease
-        await self.log.line.fetch(
-            in_schema(SETTLE_DELIVERIES, self.log.schema), lease.relay, lease.epoch, *columns, self.log.now
-        )
+
+    async def _run_fenced(self, statement: Statement, **values: Any) -> None:
+        if not await self.log.run(statement, **values):
+            raise LeaseLost("the relay's lease has run out")
 
     def _hear_of_written(self, outcomes: Iterable[Outcome]) -> None:
         every = list(outcomes)

@@ -167,13 +167,21 @@ WHERE lease_relay = :relay AND lease_epoch <= :epoch
 )
 
 # Free the cursors of relays that have vanished. A relay that has moved a cursor was not killed by what stood behind it.
+# Only from the lease that was seen to be dead: while this waits for a row, another sweep may free it, and a relay take
+# it whose own row is younger than what this statement sees.
 TAKE_OVER_CURSORS = Statement(
     f"""
+WITH gone AS MATERIALIZED (
+  SELECT subscription, shard, lease_relay, lease_epoch FROM {{outbox_cursors}} AS cursor
+  WHERE lease_relay IS NOT NULL AND NOT EXISTS (
+    SELECT FROM {{outbox_relays}} AS relay WHERE relay.id = cursor.lease_relay AND relay.epoch = cursor.lease_epoch)
+)
 UPDATE {{outbox_cursors}} AS cursor
 SET lease_relay = NULL, lease_epoch = NULL,
     takeovers = CASE WHEN {_HAS_MOVED} THEN 1 ELSE takeovers + 1 END
-WHERE lease_relay IS NOT NULL AND NOT EXISTS (
-  SELECT FROM {{outbox_relays}} AS relay WHERE relay.id = cursor.lease_relay AND relay.epoch = cursor.lease_epoch)
-RETURNING subscription, shard
+FROM gone
+WHERE cursor.subscription = gone.subscription AND cursor.shard = gone.shard
+  AND cursor.lease_relay = gone.lease_relay AND cursor.lease_epoch = gone.lease_epoch
+RETURNING cursor.subscription, cursor.shard
 """  # noqa: S608 - the fragments are ours
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, NOW
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
+
 # Close events that all who were due have handled at once; none of them if the row of one says that it has deliveries
 # of others, by which its status goes. 1 relay, 2 epoch, 3 positions, 4 now.
 MARK_DELIVERED = """
@@ -82,31 +85,34 @@ LOCK_EVENTS = """
 SELECT FROM {outbox_events} WHERE position = ANY ($1) ORDER BY position FOR UPDATE
 """
 
-# Write how deliveries went. What is written once more, since the answer was lost, must not meet the next attempt,
-# which this relay may have claimed meanwhile: a failure counts only where it is one more.
-# 1 relay, 2 epoch, 3-9 the deliveries as columns, 10 now.
-SETTLE_DELIVERIES = """
-WITH outcome AS MATERIALIZED (
-  SELECT * FROM unnest($3::uuid[], $4::text[], $5::text[], $6::int[], $7::text[], $8::float8[], $9::text[])
+# Write how deliveries went; nothing comes back where the lease does not hold. What is written again, since the answer
+# was lost, must not meet the next attempt, which this relay may have taken meanwhile: a failure counts only where it is
+# one more.
+SETTLE_DELIVERIES = Statement(
+    f"""
+WITH {LEASE}, outcome AS MATERIALIZED (
+  SELECT * FROM unnest(:event_ids::uuid[], :handlers::text[], :states::text[], :attempts::int[], :on_dead::text[],
+                       :delays::float8[], :errors::text[])
     AS outcome (event_id, handler, status, attempts, on_dead, delay_seconds, error_message)
+  WHERE EXISTS (SELECT FROM lease)
 ), settled AS (
-  UPDATE {outbox_deliveries} AS delivery
+  UPDATE {{outbox_deliveries}} AS delivery
   SET status = outcome.status, attempts = outcome.attempts, on_dead = outcome.on_dead,
       error_message = outcome.error_message, alone = false, lease_relay = NULL, lease_epoch = NULL,
-      available_at = coalesce($10::timestamptz, clock_timestamp()) + outcome.delay_seconds * interval '1 second',
-      updated_at = coalesce($10::timestamptz, clock_timestamp())
+      available_at = {NOW} + outcome.delay_seconds * interval '1 second', updated_at = {NOW}
   FROM outcome
   WHERE delivery.event_id = outcome.event_id AND delivery.handler = outcome.handler
-    AND delivery.status = 'leased' AND delivery.lease_relay = $1 AND delivery.lease_epoch = $2
+    AND delivery.status = 'leased' AND delivery.lease_relay = :relay AND delivery.lease_epoch = :epoch
     AND (outcome.status = 'done' OR outcome.attempts > delivery.attempts)
   RETURNING delivery.event_id, delivery.handler, delivery.status, delivery.on_dead
 ), passed_over AS (
-  INSERT INTO {outbox_receipts} (event_id, handler, outcome)
+  INSERT INTO {{outbox_receipts}} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM settled WHERE status = 'dead' AND on_dead = 'continue'
   ON CONFLICT DO NOTHING
 )
-SELECT event_id, handler FROM settled
-"""
+SELECT true AS held FROM lease
+"""  # noqa: S608 - the fragments are ours
+)
 
 # Give events that have left the first pass the status that their deliveries now make. For each event its deliveries are
 # probed: joined, the server reads all that there are, once it plans for arrays of any length. 1 positions, 2 now.
@@ -136,13 +142,16 @@ WHERE position = ANY ($3) AND status = 'leased' AND lease_relay = $1 AND lease_e
 RETURNING position
 """
 
-# Give deliveries back as they were. 1 relay, 2 epoch, 3 event ids, 4 handlers, 5 now.
-RELEASE_DELIVERIES = """
-UPDATE {outbox_deliveries} AS delivery
-SET status = 'waiting', alone = false, lease_relay = NULL, lease_epoch = NULL,
-    updated_at = coalesce($5::timestamptz, clock_timestamp())
-FROM unnest($3::uuid[], $4::text[]) AS given (event_id, handler)
-WHERE delivery.event_id = given.event_id AND delivery.handler = given.handler
-  AND status = 'leased' AND lease_relay = $1 AND lease_epoch = $2
-RETURNING delivery.event_id
-"""
+# Give deliveries back as they were; it returns nothing where the lease does not hold.
+RELEASE_DELIVERIES = Statement(
+    f"""
+WITH {LEASE}, released AS (
+  UPDATE {{outbox_deliveries}} AS delivery
+  SET status = 'waiting', alone = false, lease_relay = NULL, lease_epoch = NULL, updated_at = {NOW}
+  FROM unnest(:event_ids::uuid[], :handlers::text[]) AS given (event_id, handler)
+  WHERE delivery.event_id = given.event_id AND delivery.handler = given.handler
+    AND status = 'leased' AND lease_relay = :relay AND lease_epoch = :epoch AND EXISTS (SELECT FROM lease)
+)
+SELECT true AS held FROM lease
+"""  # noqa: S608 - the fragments are ours
+)
