@@ -293,8 +293,9 @@ class Subscriber:
                 if self._holds_back(outcome):
                     self._held.release(outcome.row.ordered_in, self.read)
         if self._held:
+            # The newest read may be under way: it began before this was written.
             oldest = min(
-                (batch.read for reader in self.readers for batch in reader.batches), default=self.read + 1
+                (batch.read for reader in self.readers for batch in reader.batches), default=self.read
             )
             self._held.forget(oldest - 1)
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.log import Log, Narrowed
 from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.kernel import RetrySchedule
 from tests.relaying import Recorder, Stage, connected, handler
+from tests.serving import has_begun, serving
+from tests.waiting import until
 
 
 async def places(stage: Stage) -> set[int]:
@@ -76,3 +84,41 @@ async def test_a_transaction_at_the_end_of_a_snapshot_is_in_no_list_and_is_found
     found = await log.read(place, place.server, Narrowed(None, (), (), None), [], 100)
     assert [row["position"] for row in found.rows] == [1, 2]
     assert [place.has_passed(row["position"], row["xid"]) for row in found.rows] == [False, False]
+
+
+async def test_what_was_read_while_a_failure_was_written_down_waits_behind_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4: that read began before the row was there, so it tells nothing of it, however late it comes back."""
+    failed, has_read, come_back, wallet, seen = asyncio.Event(), asyncio.Event(), asyncio.Event(), uuid4(), []
+    read = Log.read
+
+    async def slow(log: Log, *arguments: Any) -> Any:
+        found = await read(log, *arguments)
+        if any(json.loads(row["payload"])["what"] == "b" for row in found.rows):
+            has_read.set()
+            await come_back.wait()
+        return found
+
+    async def act(event: Any) -> None:
+        seen.append(event.what)
+        if seen == ["a"]:
+            await failed.wait()
+            raise ValueError("no a today")
+
+    async def is_written() -> bool:
+        shift = relay._shift  # noqa: SLF001 - nobody else can say
+        return shift is not None and not any(each.batches for each in shift.subscribers["h"].readers)
+
+    monkeypatch.setattr(Log, "read", slow)
+    relay = stage.relay(handler("h", act, retry=RetrySchedule((0.05,))), at=None, poll_interval_seconds=0.05)
+    await stage.put("a", of=wallet)
+    async with serving(relay):
+        await until(lambda: has_begun(seen, 1))
+        await stage.put("b", of=wallet)
+        await has_read.wait()
+        failed.set()
+        await until(is_written)
+        come_back.set()
+        await until(lambda: has_begun(seen, 3))
+    assert seen == ["a", "a", "b"]
