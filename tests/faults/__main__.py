@@ -18,7 +18,6 @@ from pathlib import Path
 import attrs
 
 from tests.brokers import MESSAGE_BYTES_MAX, OwnBroker
-from tests.faults.awaiting import AWAITING_REBUILD
 from tests.faults.cell import Cell, Report, play, prepare
 from tests.faults.cells import CELLS
 from tests.faults.printing import print_heading, print_report, print_totals, say
@@ -27,7 +26,6 @@ from tests.faults.server import RestartableServer
 
 EVENTS = 120_000
 SHORT_CELLS = 3
-KNOWN_BROKEN_SECONDS = 30.0
 
 
 def wanted_cells(seed: str, *, short: bool) -> list[Cell]:
@@ -35,7 +33,7 @@ def wanted_cells(seed: str, *, short: bool) -> list[Cell]:
     if names := os.environ.get("FAULTS_CELLS"):
         return [CELLS[name] for name in names.split(",")]
     if short:
-        quick = [cell for cell in CELLS.values() if cell.quick and cell.name not in AWAITING_REBUILD]
+        quick = [cell for cell in CELLS.values() if cell.quick]
         return random.Random(seed).sample(quick, SHORT_CELLS)
     return list(CELLS.values())
 
@@ -45,13 +43,6 @@ def scale_of(cells: list[Cell], *, short: bool) -> Scale:
     scale = SHORT if short else LONG
     events = os.environ.get("FAULTS_EVENTS") or (None if short else EVENTS)
     return scale if events is None else attrs.evolve(scale, events=int(events) // len(cells))
-
-
-def _for(cell: Cell, scale: Scale) -> Scale:
-    """What is known to stay undone is not waited for as long."""
-    if cell.name not in AWAITING_REBUILD:
-        return scale
-    return attrs.evolve(scale, settle_seconds=min(scale.settle_seconds, KNOWN_BROKEN_SECONDS))
 
 
 async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[Report]:
@@ -66,7 +57,7 @@ async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[
                 continue
             if cell.needs_broker and broker is None:
                 broker = stack.enter_context(OwnBroker((f"max_message_size = {MESSAGE_BYTES_MAX}",)))
-            report = await play(cell, server, folder, _for(cell, scale), seed, broker)
+            report = await play(cell, server, folder, scale, seed, broker)
             print_report(report)
             reports.append(report)
     return reports

@@ -15,7 +15,6 @@ import asyncpg
 from attrs import Factory, define, field
 
 from tests.brokers import OwnBroker
-from tests.faults.awaiting import AWAITING_REBUILD, CHARGED_FOR_OUTAGES
 from tests.faults.clock import TooLate, until
 from tests.faults.fleet import Fleet, Seat
 from tests.faults.judge import STUCK
@@ -28,13 +27,19 @@ TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 EFFECTS = "SELECT count(*) FROM faults_effects"
 LIVE = "SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()"
+# A relay registers first, and then what it carries has its cursors: from then on all is due.
+SUBSCRIBED = """
+SELECT count(*) FROM outbox_relays WHERE process_id = $1 AND NOT EXISTS (
+  SELECT FROM jsonb_object_keys(abilities) AS name WHERE NOT EXISTS (
+    SELECT FROM outbox_cursors WHERE subscription = name))
+"""
 # Of handlers that never fail by themselves, for events that can be decoded.
 CHARGED = """
 SELECT count(*) FROM outbox_deliveries WHERE attempts > 0 AND handler = ANY ($1) AND event_id <> ALL ($2)
 """
 # What a relay that is gone still holds.
 HELD = """
-SELECT (SELECT count(*) FROM outbox_events WHERE status = 'leased' AND lease_relay = ANY ($1))
+SELECT (SELECT count(*) FROM outbox_cursors WHERE lease_relay = ANY ($1))
      + (SELECT count(*) FROM outbox_deliveries WHERE status = 'leased' AND lease_relay = ANY ($1))
 """
 
@@ -177,8 +182,7 @@ class Rig:
         """Wait until a relay has registered."""
 
         async def registered() -> bool:
-            query = "SELECT count(*) FROM outbox_relays WHERE process_id = $1"
-            return bool(seat.alive and await self.number(query, seat.pid, at=seat.home))
+            return bool(seat.alive and await self.number(SUBSCRIBED, seat.pid, at=seat.home))
 
         await until(registered, f"the relay of {seat.log.name} lives", seconds=READY_SECONDS_MAX)
 
@@ -272,11 +276,6 @@ class Rig:
         innocent = [each.handler for each in (TRANSACTIONAL, PLAIN, UNORDERED)]
         if charged := await self.value(CHARGED, innocent, list(self.undecodable)):
             self.remarks.append(f"{charged} deliveries are charged for {fault}")
-
-    async def outage_charges_nobody(self, fault: str) -> None:
-        """The same of an outage: while that is known to be broken, one cell shows it always, others by chance."""
-        if CHARGED_FOR_OUTAGES not in AWAITING_REBUILD:
-            await self.nobody_is_charged(fault)
 
     # --- ending -------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from aio_pika.abc import AbstractChannel
 from attrs import Factory, define
 
 from outbox_kernel.infrastructure.brokers import Publisher, Queue, Topology
+from outbox_kernel.infrastructure.outbox.sql.fragments import is_passed, shard
 from tests.brokers import MESSAGE_BYTES_MAX, OwnBroker
 from tests.faults.clock import TooLate, until
 from tests.faults.judge import INVERSIONS, REFUSED, REPEATED, STUCK, Judgement
@@ -34,9 +35,10 @@ INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurre
 VALUES ($1, $2, 1, $3::text::jsonb, clock_timestamp())
 """
 PAUSED = "SELECT count(*) FROM outbox_relays WHERE pauses <> '{}'"
-# What has been claimed and does not wait for the broker.
+# What the publisher has passed, and what does not wait for the broker as a delivery.
 PUBLISHED = f"""
-SELECT (SELECT count(*) FROM outbox_events WHERE status IN ('open', 'delivered', 'dead'))
+SELECT (SELECT count(*) FROM outbox_events AS event JOIN outbox_cursor_places AS place
+          ON place.subscription = '{PUBLISHER}' AND place.shard = {shard("event")} WHERE {is_passed("event", "place")})
      - (SELECT count(*) FROM outbox_deliveries WHERE handler = '{PUBLISHER}' AND status IN ('waiting', 'leased'))
 """
 EFFECTS = "SELECT count(*) FROM faults_effects"

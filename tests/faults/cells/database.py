@@ -72,7 +72,7 @@ class PoolExhausted(Cell):
                 connection.terminate()
 
     async def check(self, rig: Rig) -> None:
-        await rig.outage_charges_nobody("a server without connections")
+        await rig.nobody_is_charged("a server without connections")
 
     @staticmethod
     async def _end_somebody(connection: asyncpg.Connection) -> None:

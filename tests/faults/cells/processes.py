@@ -36,47 +36,41 @@ class KilledTogether(Cell):
         await asyncio.gather(*(rig.kill(seat) for seat in rig.fleet.relays))
 
 
-class KilledWhileMarking(Cell):
-    """SIGKILL while a mark is under way, held up by a lock; half of the time its backend goes as well."""
+class KilledWhileMoving(Cell):
+    """SIGKILL while progress is being written, held up by a lock; half of the time its backend goes as well."""
 
     async def injure(self, rig: Rig) -> None:
+        seat = rig.any_relay()
+        await rig.lives(seat)
+        relays = await rig.relays_of(seat.pid)
         async with rig.connection() as connection, connection.transaction():
-            held = await connection.fetch(HOLD_A_LEASED_ROW)
-            if not held:
-                return
-            [(relay, pid)] = held
+            # What a relay writes is fenced by the row of its lease.
+            await connection.execute(LOCK_A_LEASE, relays)
             try:
-                await self._kill_at_the_lock(
-                    rig, relay, pid, await connection.fetchval("SELECT pg_backend_pid()")
-                )
+                await self._kill_at_the_lock(rig, seat, await connection.fetchval("SELECT pg_backend_pid()"))
             except TooLate:
-                return  # the relay had marked it before the lock was there
-        await rig.watch_takeover([relay])
+                return  # it had nothing to write
+        await rig.watch_takeover(relays)
 
-    async def _kill_at_the_lock(self, rig: Rig, relay: UUID, pid: int, blocker: int) -> None:
-        seat = next((each for each in rig.fleet.relays if each.alive and each.pid == pid), None)
-        if seat is None:
-            raise TooLate("its process is gone already")
+    async def _kill_at_the_lock(self, rig: Rig, seat: Seat, blocker: int) -> None:
         backends: list[Any] = []
 
-        async def marking() -> bool:
+        async def moving() -> bool:
             async with rig.connection() as asking:
-                backends[:] = [row["pid"] for row in await asking.fetch(WAITING_FOR, blocker)]
+                backends[:] = [row["pid"] for row in await asking.fetch(MOVING, blocker)]
             return bool(backends)
 
-        await until(marking, f"relay {relay} marks", seconds=3)
+        await until(moving, f"the relay of {seat.log.name} moves", seconds=3)
         seat.send(signal.SIGKILL)
         if rig.random.random() < 0.5:
             for backend in backends:
                 await rig.value("SELECT pg_terminate_backend($1)", backend)
 
 
-HOLD_A_LEASED_ROW = """
-SELECT relay.id, relay.process_id FROM outbox_events AS event JOIN outbox_relays AS relay ON relay.id = lease_relay
-WHERE status = 'leased' LIMIT 1 FOR UPDATE OF event SKIP LOCKED
-"""
+LOCK_A_LEASE = "SELECT FROM outbox_relays WHERE id = ANY ($1) FOR UPDATE"
 LOCK_A_RUN = "SELECT handler FROM outbox_deliveries WHERE status = 'leased' FOR UPDATE SKIP LOCKED"
 WAITING_FOR = "SELECT pid, application_name FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))"
+MOVING = "SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)) AND query LIKE '%outbox_progress%'"
 
 
 class StoppedRelays(Cell):
@@ -211,7 +205,7 @@ class WrongClock(Cell):
 PROCESS_CELLS = (
     KilledRelays(),
     KilledTogether(),
-    KilledWhileMarking(),
+    KilledWhileMoving(),
     StoppedRelays(),
     StoppedInATransaction(),
     OrderlyStops(),

@@ -60,7 +60,7 @@ class ConnectionsTaken(Cell):
         await until(all_taken, "strangers hold every connection", seconds=TAKEN_SECONDS_MAX)
 
     async def check(self, rig: Rig) -> None:
-        await rig.outage_charges_nobody("a server without connections")
+        await rig.nobody_is_charged("a server without connections")
 
 
 class HandlersCutOff(Cell):
@@ -122,7 +122,7 @@ class SerializableRole(RoleCell):
             await rig.kill(seat)
 
     async def check(self, rig: Rig) -> None:
-        await rig.outage_charges_nobody("transactions that could not be serialised")
+        await rig.nobody_is_charged("transactions that could not be serialised")
 
 
 class ReadOnlyRole(RoleCell):
@@ -148,7 +148,7 @@ class ReadOnlyRole(RoleCell):
         await connection.execute(TERMINATE)
 
     async def check(self, rig: Rig) -> None:
-        await rig.outage_charges_nobody("a role that may not write")
+        await rig.nobody_is_charged("a role that may not write")
 
 
 REFUSAL_CELLS = (ConnectionsTaken(), HandlersCutOff(), SerializableRole(), ReadOnlyRole())

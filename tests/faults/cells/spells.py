@@ -93,7 +93,7 @@ class Poison(SpellCell):
 
 
 class KilledWhileBurying(SpellCell):
-    """The relay that finds a poisoned event dead is killed before it has closed the event."""
+    """The relay that finds a poisoned event dead is killed before it has written that."""
 
     quick = False
     spells: ClassVar[dict[str, int]] = {"poison": 1}
@@ -124,14 +124,12 @@ class KilledWhileBurying(SpellCell):
 
 # It has killed its relay for the last time, and that one's lease runs on for a while.
 NEARLY_DEAD = "SELECT count(*) FROM outbox_deliveries WHERE takeovers >= 4 AND alone AND status = 'leased'"
-# Whoever closes an event needs its row; to claim and to run a delivery of it needs no lock on it.
-LOCK_POISONED = "SELECT FROM outbox_events WHERE payload->>'spell' = 'poison' AND status = 'open' FOR UPDATE"
-# Whoever settles a delivery waits for that row too, but only who takes over has ended a lease in its transaction.
+# Whoever takes it over needs its row; nobody else is left who would.
+LOCK_POISONED = """
+SELECT FROM outbox_deliveries WHERE takeovers >= 4 AND alone AND status = 'leased' FOR UPDATE
+"""
 BURYING = """
-SELECT pid FROM pg_stat_activity AS backend WHERE $1 = ANY (pg_blocking_pids(pid)) AND (
-  query LIKE '%SET status = total.status%bool_or%' OR EXISTS (
-    SELECT FROM pg_locks AS held WHERE held.pid = backend.pid
-      AND relation = 'outbox_relays'::regclass AND mode = 'RowExclusiveLock'))
+SELECT pid FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)) AND query LIKE '%kills the process%'
 """
 
 SPELL_CELLS = (
