@@ -173,6 +173,10 @@ class NamesCollide(InfrastructureError):
     """Two would have one subscription, and each other's deliveries and receipts."""
 
 
+class SourceChanged(InfrastructureError):
+    """A handler is for another queue than its subscription: what the former one brought would be lost to it."""
+
+
 class HandlerNotBuilt(InfrastructureError):
     """The container cannot make a handler."""
 

@@ -44,8 +44,8 @@ TABLES: tuple[str, ...] = (
 )
 PUT = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                           payload, headers, occurred_at, not_before)
-SELECT $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, clock_timestamp(), $9 RETURNING position
+                           payload, headers, occurred_at, not_before, source)
+SELECT $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, clock_timestamp(), $9, $10 RETURNING position
 """
 DELIVERIES = """
 SELECT event.payload->>'what' AS what, delivery.handler, delivery.status, delivery.attempts, delivery.takeovers
@@ -136,7 +136,7 @@ class Stage:
 
     # --- what happens ---------------------------------------------------------------------------------
 
-    async def put(
+    async def put(  # noqa: PLR0913 - options, each by its name
         self,
         *whats: str,
         of: UUID | None = None,
@@ -146,9 +146,10 @@ class Stage:
         payload: str | None = None,
         headers: dict[str, Any] | None = None,
         not_before: datetime | None = None,
+        source: str | None = None,
         by: Any = None,
     ) -> None:
-        """Commit events, of one aggregate if one is given."""
+        """Commit events, of one aggregate if one is given; with a source, as that queue brings them."""
         for what in whats:
             number = None
             if of is not None and numbered:
@@ -157,7 +158,7 @@ class Stage:
                 PUT,
                 *(uuid4(), event_type, version, "bank.wallet" if of else None, of, number),
                 *(json.dumps({"what": what}) if payload is None else payload, json.dumps(headers or {})),
-                not_before,
+                *(not_before, source),
             )
 
     def uow(self) -> SqlAlchemyUnitOfWork:

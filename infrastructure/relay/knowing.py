@@ -17,7 +17,8 @@ async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]
     rows = await control.line.fetch(in_schema(sql.SUBSCRIPTIONS, control.schema))
     found = {
         row["name"]: Subscription(
-            row["name"], row["kind"], tuple(row["patterns"]), row["ordered"], row["paused"], row["retired"]
+            *(row["name"], row["kind"], tuple(row["patterns"]), row["ordered"]),
+            *(row["paused"], row["retired"], row["source"]),
         )
         for row in rows
     }

@@ -96,13 +96,11 @@ class Log:
     ) -> Found:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
         by_type, by_shard = bool(narrowed.types or narrowed.patterns), narrowed.shards is not None
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = {"look_max": events_max * LOOK_TIMES}
         if by_type:
             values.update(types=narrowed.types, patterns=narrowed.patterns)
         if narrowed.shards is not None:
             values["shards"] = sorted(narrowed.shards)
-        if by_type or by_shard:
-            values["look_max"] = events_max * LOOK_TIMES
         *rows, told = await self.run(
             log.read(types=by_type, shards=by_shard),
             LoggedEvent,

@@ -62,6 +62,8 @@ class Reader:
     pace: Pace = Pace.READING
     is_due: bool = True
     """Whether there may be something to read."""
+    read: int = 0
+    """The number of its newest read: who has waited longest is next."""
     is_at_head: bool = False
     """Whether its last read came to the end of the log."""
 

@@ -1,4 +1,7 @@
-"""Reading on: who stands at the head of the log is read for together, who is behind for himself (R1, R2b)."""
+"""Reading on: who stands at the head of the log is read for together, who is behind for himself (R1, R2b).
+
+Together are only those of one source: what is written here, or what one queue brings.
+"""
 
 from __future__ import annotations
 
@@ -54,28 +57,28 @@ class Reading:
         ]
 
     def groups(self) -> Iterator[list[Reader]]:
-        """Give each reader that wants to read one turn: those at the head together, others one by one."""
+        """Give each reader that wants to read one turn."""
         left = self.wanting()
         while left:
-            group = [reader for reader in left if reader.is_at_head] or left[:1]
+            group = self._together(left)
             yield group
             left = [reader for reader in left if reader not in group]
 
     async def step(self, wanting: Sequence[Reader]) -> bool:
-        """Read once for those at the head together, or for one that is behind.
+        """Read once for who has waited longest, and all that can be read for with it.
 
         It counts for nothing, and False is returned, where subscriptions have changed since it was known who is due: it
         may have brought what nobody here is due for any more, or left out what somebody is due for.
         """
         known = self.revision
-        together = [reader for reader in wanting if reader.is_at_head] or list(wanting[:1])
+        together = self._together(wanting)
         stood = [reader.ahead for reader in together]
         start = reduce(Place.before_both, stood)
         self.reads += 1
         for reader in together:
             # Before it is read: whoever says meanwhile that there is more may be too late for this.
             reader.is_due = False
-            self.subscribers[reader.subscription].read = self.reads
+            reader.read = self.subscribers[reader.subscription].read = self.reads
         try:
             found = await self.log.read(
                 start, self.server, self._narrowed(together), self._ordered(together), self.events_max
@@ -109,13 +112,24 @@ class Reading:
         else:
             reader.ahead = end
 
+    def _together(self, wanting: Sequence[Reader]) -> list[Reader]:
+        """Return who is read for at once: those of one source at the head, or one that is behind."""
+        first = min(wanting, key=lambda reader: reader.read)
+        if not first.is_at_head:
+            return [first]
+        source = self._source_of(first)
+        return [each for each in wanting if each.is_at_head and self._source_of(each) == source]
+
+    def _source_of(self, reader: Reader) -> str | None:
+        return self.subscribers[reader.subscription].subscription.source
+
     def _narrowed(self, together: Sequence[Reader]) -> Narrowed:
         subscriptions = [self.subscribers[reader.subscription].subscription for reader in together]
         patterns = {pattern for each in subscriptions for pattern in each.patterns}
         loose = {pattern for pattern in patterns if "*" in pattern}
         shards = frozenset[int]().union(*(reader.shards for reader in together))
         return Narrowed(
-            subscriptions[0].source,
+            self._source_of(together[0]),
             () if "*" in loose else tuple(sorted(patterns - loose)),
             () if "*" in loose else tuple(map(as_like, sorted(loose))),
             None if len(shards) == SHARDS else shards,

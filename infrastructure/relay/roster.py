@@ -9,7 +9,7 @@ from lagom import Container
 from lagom.exceptions import UnresolvableType
 
 from outbox_kernel.infrastructure.calling import Call, NotMade, caller, made_once
-from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide, SourceChanged
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -17,7 +17,7 @@ from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent
@@ -64,10 +64,9 @@ class Carried:
         return {catalogue.event_type_of(event).name for event in self.registration.events}
 
     @property
-    def subscribed_to(self) -> list[str]:
-        """What its subscription says: of a queue's handler no event's own type, so that it is due there alone."""
-        queue = self.registration.queue
-        return self.patterns if queue is None else [f"{queue}/{pattern}" for pattern in self.patterns]
+    def source(self) -> str | None:
+        """The queue whose events it is for, and for no others; None: those written here."""
+        return self.registration.queue
 
     @property
     def abilities(self) -> dict[str, int]:
@@ -103,6 +102,7 @@ class CarriedPublisher:
     kind: ClassVar[str] = "publisher"
     ordered: ClassVar[bool] = True
     renamed_from: ClassVar[str | None] = None
+    source: ClassVar[str | None] = None
     on_dead: ClassVar[str] = "park"
     name: str = attrs.field(init=False)
 
@@ -114,11 +114,6 @@ class CarriedPublisher:
     def patterns(self) -> list[str]:
         """The event types it is for."""
         return sorted(self.publisher.patterns)
-
-    @property
-    def subscribed_to(self) -> list[str]:
-        """What its subscription says."""
-        return self.patterns
 
     @property
     def abilities(self) -> dict[str, int]:
@@ -217,6 +212,23 @@ class Subscription:
     def matches(self, event_type: str) -> bool:
         """Whether it is for events of this type."""
         return not self.retired and matches(event_type, self.patterns)
+
+
+def check_sources(carried: Iterable[CarriedAny], subscriptions: Mapping[str, Subscription]) -> None:
+    """Raise SourceChanged if one is due for another queue than it says, under its name or its former one (R14)."""
+    for each in carried:
+        for name in (each.name, each.renamed_from):
+            found = subscriptions.get(name or "")
+            if found is not None and not found.retired and found.source != each.source:
+                raise SourceChanged(
+                    f"{each.kind} {each.name!r} is for {_what_comes(each.source)}, and its subscription {name!r} for "
+                    f"{_what_comes(found.source)}, which it would not get any more: give it a name of its own, and "
+                    f"end the other with `outbox retire {name}` once nothing waits for it"
+                )
+
+
+def _what_comes(source: str | None) -> str:
+    return "what is written here" if source is None else f"queue {source!r}"
 
 
 @attrs.frozen

@@ -24,7 +24,7 @@ from outbox_kernel.infrastructure.relay.place import Server
 from outbox_kernel.infrastructure.relay.progress import Progress
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.renaming import Renaming
-from outbox_kernel.infrastructure.relay.roster import CarriedPublisher, Subscription
+from outbox_kernel.infrastructure.relay.roster import CarriedPublisher, Subscription, check_sources
 from outbox_kernel.infrastructure.relay.rows import forget_decoders
 from outbox_kernel.infrastructure.relay.sending import WINDOW, Sending
 from outbox_kernel.infrastructure.relay.shift import Shift
@@ -55,7 +55,6 @@ class Assembly:
     schema: str | None
     now: datetime | None
     takes_all: bool
-    source: str | None = None
 
     async def shift(self) -> Shift:
         """Subscribe, and return all that works under the lease."""
@@ -112,7 +111,7 @@ class Assembly:
     async def register(self) -> None:
         """Begin to live, hold nothing of former epochs any more, and say so."""
         abilities = {each.name: each.abilities for each in self.carried}
-        patterns = {each.name: each.subscribed_to for each in self.carried}
+        patterns = {each.name: each.patterns for each in self.carried}
         given = (
             *(self.lease.relay, self.lease.epoch, self.settings.lease_seconds),
             *(os.getpid(), socket.gethostname(), self.settings.code_version),
@@ -128,18 +127,20 @@ class Assembly:
 
     async def _subscribe(self, control: Log, server: int) -> tuple[Mapping[str, Subscription], int]:
         """Say what this relay carries: in one transaction, so that nobody sees a subscription without its cursors."""
+        found, _ = await subscriptions_now(control)
+        check_sources(self.carried, found)
         rows = [
-            (each.name, each.kind, json.dumps(each.subscribed_to), each.ordered, each.from_beginning)
+            (each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source, each.from_beginning)
             for each in sorted(self.carried, key=lambda each: each.name)
         ]
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], []]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], [], []]
         renaming = Renaming.of(control, self.carried)
         await self.lines.control.transact(
             [
                 control.step(cursors.DROP_CURSORS),
-                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:4], self.now)),
+                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:5], self.now)),
                 *renaming.steps(),
-                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[4], server=server),
+                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[5], server=server),
             ]
         )
         await renaming.move_receipts()
