@@ -127,4 +127,5 @@ class Ownership:
                 if reader.place == first.place and reader.ahead == first.ahead:
                     await self.log.join(reader, first)
                     first.shards |= reader.shards
+                    first.takeovers = max(first.takeovers, reader.takeovers)
                     subscriber.readers.remove(reader)

@@ -110,6 +110,12 @@ RETURNING cursor.subscription, cursor.shard, cursor.takeovers, place.reader, pla
 """  # noqa: S608 - the fragments are ours
 )
 
+# Whether a cursor has moved since it went with its reader: what stood behind it then has killed nobody.
+_HAS_MOVED = (
+    f"(SELECT number FROM ({_NEWEST.replace('<reader>', 'cursor.reader')}) AS newest) > cursor.first_number"  # noqa: S608
+)
+_TAKEOVERS_LEFT = f"CASE WHEN {_HAS_MOVED} THEN 0 ELSE cursor.takeovers END"
+
 # Let cursors of a reader of ours go with another of ours from its progress `number` on; or, if they are given over, let
 # them stand at a place of their own until another relay takes them. It returns nothing where the lease does not hold.
 # By whichever name: they may have another now, or be gone.
@@ -122,7 +128,7 @@ _REATTACH = """
   FROM ours
 ), moved AS (
   UPDATE {outbox_cursors} AS cursor
-  SET reader = :to, first_number = :number, takeovers = 0, lease_relay = <owner>, lease_epoch = <epoch>
+  SET reader = :to, first_number = :number, takeovers = <takeovers>, lease_relay = <owner>, lease_epoch = <epoch>
   FROM ours WHERE cursor.reader = ours.reader AND cursor.shard = ours.shard
 )
 SELECT true AS held FROM lease
@@ -145,6 +151,7 @@ def _reattached(*, placed: bool, kept: bool) -> Statement:
     text = f"WITH {LEASE}, {_OURS} {_PLACED if placed else ''} {_REATTACH}"
     for word, said in (
         ("<now>", NOW),
+        ("<takeovers>", _TAKEOVERS_LEFT),
         ("<owner>", ":relay" if kept else "NULL"),
         ("<epoch>", ":epoch" if kept else "NULL"),
     ):
@@ -157,11 +164,10 @@ PART = _reattached(placed=True, kept=True)
 GIVE = _reattached(placed=True, kept=False)
 
 # Own no cursor any more: of epochs that are over, or at the end. Their places are their readers' newest.
-_HAS_MOVED = f"(SELECT number FROM ({_NEWEST.replace('<reader>', 'cursor.reader')}) AS newest) > first_number"  # noqa: S608
 GIVE_BACK_CURSORS = Statement(
     f"""
 UPDATE {{outbox_cursors}} AS cursor
-SET lease_relay = NULL, lease_epoch = NULL, takeovers = CASE WHEN {_HAS_MOVED} THEN 0 ELSE takeovers END
+SET lease_relay = NULL, lease_epoch = NULL, takeovers = {_TAKEOVERS_LEFT}
 WHERE lease_relay = :relay AND lease_epoch <= :epoch
 """  # noqa: S608 - the fragments are ours
 )
