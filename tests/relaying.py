@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from outbox_kernel.infrastructure.brokers import Outlet, Publisher
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import relay_tables
-from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.lease import Lease
@@ -209,8 +209,16 @@ class Stage:
     async def log(self, *, at: float = 0) -> Log:
         """The log under the lease of a relay that does nothing else."""
         log = self.log_under(Lease(), at=at)
-        row = (log.lease.relay, log.lease.epoch, LEASE_SECONDS, 1, "here", "1", "{}", "{}", True)
-        await log.line.fetch(in_schema(leases.REGISTER, None), *row, log.now)
+        await log.run(
+            leases.REGISTER,
+            lease_seconds=LEASE_SECONDS,
+            process_id=1,
+            host="here",
+            code_version="1",
+            abilities="{}",
+            patterns="{}",
+            takes_events=True,
+        )
         return log
 
     def log_under(self, lease: Lease, *, at: float = 0) -> Log:

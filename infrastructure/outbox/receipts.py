@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
 from outbox_kernel.infrastructure.outbox.conflicts import sqlstate
 from outbox_kernel.infrastructure.outbox.executing import execute
-from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE, HAS_WRITTEN, WRITE_RECEIPT
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
     connections_committed_by,
@@ -153,14 +153,17 @@ class HandlerRun:
             raise self._run_over("the relay has given this run up")
         if self.committed or len(places) > 1:
             raise self._second_commit()
-        # Sorted, so that old and new code take the two in one order.
-        names = sorted({self.handler, self.former or self.handler})
+        values = {
+            "event_id": self.event_id,
+            # Sorted, so that old and new code take the two in one order.
+            "names": sorted({self.handler, self.former or self.handler}),
+            "relay": self.relay,
+            "epoch": self.epoch,
+            "now": None,
+        }
+        text, names = WRITE_RECEIPT.in_schema(self.schema)
         try:
-            written = execute(
-                places[0],
-                in_schema(WRITE_RECEIPT, self.schema),
-                (self.event_id, names, self.relay, self.epoch, None),
-            )
+            written = execute(places[0], text, tuple(arguments(names, values)))
         except DBAPIError as error:
             if sqlstate(error) != _READ_ONLY:
                 raise

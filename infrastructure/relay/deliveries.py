@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.claims import TAKE_DELIVERIES
-from outbox_kernel.infrastructure.outbox.sql.outcomes import RELEASE_DELIVERIES, SETTLE_DELIVERIES
+from outbox_kernel.infrastructure.outbox.sql.deliveries import (
+    RELEASE_DELIVERIES,
+    SETTLE_DELIVERIES,
+    TAKE_DELIVERIES,
+)
 from outbox_kernel.infrastructure.relay.due_turns import DueTurns
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.roster import Ability
@@ -127,17 +129,28 @@ class Deliveries:
     async def _claim(
         self, after: Mapping[str, str], known: Sequence[TurnKey], *, suspects: bool
     ) -> tuple[list[DueDelivery], Any]:
-        abilities, lease = self._abilities(), self.log.lease
-        handlers = [] if known else sorted({each.handler for each in abilities})
-        *columns, former, on_dead, _ = _columns(abilities, 6)
-        limits = (HEADS_MAX, 1, 1) if suspects else (0 if known else HEADS_MAX, TURNS_MAX, TURN_MAX)
-        *rows, report = await self.log.line.fetch_as(
+        abilities = self._abilities()
+        runnable = [] if known else sorted({each.handler for each in abilities})
+        handlers, types, versions, former, on_dead, _ = _columns(abilities, 6)
+        known_handlers, known_keys = _columns(known, 2)
+        *rows, report = await self.log.run(
+            TAKE_DELIVERIES,
             DueDelivery,
-            in_schema(TAKE_DELIVERIES, self.log.schema),
-            *(lease.relay, lease.epoch, *columns, handlers, [after.get(handler, "") for handler in handlers]),
-            *(*limits, suspects, self.log.now, former, on_dead, CLAIM_BYTES_MAX),
-            sorted({each.handler for each in abilities if each.runs_code}),
-            *_columns(known, 2),
+            handlers=handlers,
+            types=types,
+            versions=versions,
+            former=former,
+            on_dead=on_dead,
+            run_code=sorted({each.handler for each in abilities if each.runs_code}),
+            runnable=runnable,
+            after=[after.get(handler, "") for handler in runnable],
+            known_handlers=known_handlers,
+            known_keys=known_keys,
+            suspects=suspects,
+            heads_max=0 if known else HEADS_MAX,
+            turns_max=1 if suspects else TURNS_MAX,
+            turn_max=1 if suspects else TURN_MAX,
+            bytes_max=CLAIM_BYTES_MAX,
         )
         scan = json.loads(report["report"])
         if not scan["held"]:

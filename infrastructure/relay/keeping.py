@@ -13,8 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,10 +109,9 @@ class LeaseKeeper:
             await line.close()
 
     async def _renew(self, line: Line) -> None:
-        renew = in_schema(leases.RENEW, self._schema)
-        lease = self._lease
+        log = Log(line, self._lease, self._schema, self._now)
         try:
-            held = await line.fetch(renew, lease.relay, lease.epoch, self._lease_seconds, self._now)
+            held = await log.run(leases.RENEW, lease_seconds=self._lease_seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
             _log.warning("the lease could not be renewed: %s", error)
             return

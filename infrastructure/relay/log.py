@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases, log
+from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.place import Place, Server
@@ -149,8 +149,7 @@ class Log:
         told = {
             name: {"reason": pause.reason, "since": pause.since.isoformat()} for name, pause in pauses.items()
         }
-        text = in_schema(leases.TELL_PAUSES, self.schema)
-        await self.line.fetch(text, self.lease.relay, self.lease.epoch, json.dumps(told))
+        await self.run(leases.TELL_PAUSES, pauses=json.dumps(told))
 
     # --- cursors ------------------------------------------------------------------------------------
 

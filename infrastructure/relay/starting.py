@@ -12,10 +12,12 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
+from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.handling import Handling
 from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
+from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.ownership import Ownership
@@ -33,9 +35,7 @@ from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-    from uuid import UUID
 
-    from outbox_kernel.infrastructure.relay.lease import Lease
     from outbox_kernel.infrastructure.relay.line import Line, Step
     from outbox_kernel.infrastructure.relay.lines import Lines
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
@@ -112,15 +112,22 @@ class Assembly:
         """Begin to live, hold nothing of former epochs any more, and say so."""
         abilities = {each.name: each.abilities for each in self.carried}
         patterns = {each.name: each.patterns for each in self.carried}
-        given = (
-            *(self.lease.relay, self.lease.epoch, self.settings.lease_seconds),
-            *(os.getpid(), socket.gethostname(), self.settings.code_version),
-            *(json.dumps(abilities), json.dumps(patterns), not self.takes_all, self.now),
+        control = Log(self.lines.control, self.lease, self.schema, self.now)
+        registered = control.step(
+            leases.REGISTER,
+            lease_seconds=self.settings.lease_seconds,
+            process_id=os.getpid(),
+            host=socket.gethostname(),
+            code_version=self.settings.code_version,
+            abilities=json.dumps(abilities),
+            patterns=json.dumps(patterns),
+            takes_events=not self.takes_all,
         )
+        former = attrs.evolve(control, lease=Lease(self.lease.relay, self.lease.epoch - 1))
         await self.lines.control.transact(
             [
-                (in_schema(leases.REGISTER, self.schema), given),
-                *_given_back(self.lease.relay, self.lease.epoch - 1, self.schema, self.now),
+                registered,
+                *_given_back(former),
                 (SAY, (self.settings.channel, EVERYTHING)),
             ]
         )
@@ -149,22 +156,19 @@ class Assembly:
 
 async def resign(line: Line, lease: Lease, schema: str | None, now: datetime | None, channel: str) -> None:
     """Live no longer, hold nothing, and say so: others go on at once."""
+    log = Log(line, lease, schema, now)
     await line.transact(
         [
-            (in_schema(leases.RESIGN, schema), (lease.relay, lease.epoch)),
-            *_given_back(lease.relay, lease.epoch, schema, now),
+            log.step(leases.RESIGN),
+            *_given_back(log),
             (SAY, (channel, EVERYTHING)),
         ]
     )
 
 
-def _given_back(relay: UUID, epoch: int, schema: str | None, now: datetime | None) -> list[Step]:
+def _given_back(log: Log) -> list[Step]:
     """Give back what was held up to an epoch that is over; only after the lease's row says so."""
-    give_back, _ = cursors.GIVE_BACK_CURSORS.in_schema(schema)
-    return [
-        (give_back, (relay, epoch)),
-        (in_schema(leases.GIVE_BACK_DELIVERIES, schema), (relay, epoch, now)),
-    ]
+    return [log.step(each) for each in (cursors.GIVE_BACK_CURSORS, GIVE_BACK_DELIVERIES)]
 
 
 async def _server(control: Log) -> Server:

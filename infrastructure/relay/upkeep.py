@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_CURSORS, TAKE_OVER_CURSORS
+from outbox_kernel.infrastructure.outbox.sql.deliveries import TAKE_OVER_DELIVERIES
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Upkeep:
 
     async def step(self) -> None:
         """Do all of it once."""
-        now, schema = time.monotonic(), self.log.schema
-        [row] = await self.log.line.fetch(in_schema(leases.ANY_EXPIRED, schema), self.log.now)
+        now = time.monotonic()
+        [row] = await self.log.run(leases.ANY_EXPIRED)
         # The sweep reads all that is leased, so it has its reason: a lease has run out, or a while has passed.
         if now >= self._sweep_at or row["found"]:
             self._sweep_at = now + SWEEP_SECONDS
@@ -56,14 +57,8 @@ class Upkeep:
 
     async def take_over(self) -> None:
         """End leases that have run out, and free what they held."""
-        schema, now = self.log.schema, self.log.now
-        text, _ = TAKE_OVER_CURSORS.in_schema(schema)
         expired, cursors, deliveries = await self.log.line.transact(
-            [
-                (in_schema(leases.EXPIRE, schema), (now,)),
-                (text, ()),
-                (in_schema(leases.TAKE_OVER_DELIVERIES, schema), (now,)),
-            ]
+            [self.log.step(each) for each in (leases.EXPIRE, TAKE_OVER_CURSORS, TAKE_OVER_DELIVERIES)]
         )
         if expired or cursors or deliveries:
             _log.warning(

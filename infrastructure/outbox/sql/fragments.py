@@ -34,6 +34,10 @@ MOMENTS = f"""
   CASE WHEN not_before IS NOT NULL THEN greatest({_FIRST}, least({_LAST}, not_before)) END AS not_before
 """
 
+# How large an event is, about. A payload that is stored compressed counts as many times larger, as lists of rows that
+# are all alike are: to measure it, each would have to be read.
+SIZE = "pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END"
+
 # What a relay reads of an event.
 EVENT = (
     "position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, "

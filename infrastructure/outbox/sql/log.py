@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import EVENT, LEASE, NO_EVENT, NOW, SHARD
+from outbox_kernel.infrastructure.outbox.sql.fragments import EVENT, LEASE, NO_EVENT, NOW, SHARD, SIZE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # Read on from a place, under one snapshot. Each kind of late event is a branch of its own: with OR between them the
 # planner filters the whole index. `position + 0` keeps it from the index of positions, most of which are below.
 #
-# - `bytes` is the sum so far: what comes after the limit is left for the next read. A payload that is stored compressed
-#   counts as many times larger, as lists of rows that are all alike are: to measure it, each would have to be read.
+# - `bytes` is the sum so far: what comes after the limit is left for the next read.
 # - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
 #   from being cleaned up, to find that out is dearer than to ask for each aggregate.
 # - The last row is the read's own report.
@@ -50,7 +49,6 @@ SELECT <no event>, NULL, NULL, json_build_object(
   'revision', (SELECT coalesce(sum(revision), 0) FROM {outbox_subscriptions}),
   'scanned', <scanned>)::text
 """
-_SIZE = "pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END"
 _LOOKED_AT = "FROM {outbox_events} WHERE position > :position ORDER BY position LIMIT :look_max) AS looked"
 # Of a stretch, however little of it is ours: what other queues have brought may be millions.
 _AHEAD = f"(SELECT * FROM (SELECT * {_LOOKED_AT} WHERE <ours> ORDER BY position LIMIT :events_max) AS ahead"  # noqa: S608 - ours
@@ -69,7 +67,7 @@ def read(*, types: bool, shards: bool) -> Statement:
     for word, text in (
         ("<scanned>", _SCANNED),
         ("<ours>", " AND ".join(ours)),
-        ("<size>", _SIZE),
+        ("<size>", SIZE),
         ("<event>", EVENT),
         ("<no event>", NO_EVENT),
         ("<now>", NOW),

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
@@ -87,8 +87,8 @@ async def test_a_renewed_lease_is_not_taken_over(stage: Stage) -> None:
     """R3: and one that has run out cannot be renewed."""
 
     async def renewed(*, at: float) -> bool:
-        given = (log.lease.relay, log.lease.epoch, LEASE_SECONDS, stage.at(at))
-        return bool(await log.line.fetch(in_schema(leases.RENEW, None), *given))
+        then = stage.log_under(log.lease, at=at)
+        return bool(await then.run(leases.RENEW, lease_seconds=LEASE_SECONDS))
 
     await subscribed(stage)
     log = (await owner(stage)).log
