@@ -13,24 +13,21 @@ import pytest
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
-from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.claims import CLAIM_EVENTS
-from outbox_kernel.infrastructure.relay import crew
-from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay import shift, starting
+from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
-from outbox_kernel.infrastructure.relay.store import Store
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
     LONG,
     RELAYS,
     all_delivered,
     at_the_gate,
+    begins_nothing_more,
     cut,
     has_begun,
     has_events,
     no_keeper_lives,
     serving,
-    stops_claiming,
 )
 from tests.waiting import until
 
@@ -43,14 +40,14 @@ async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
     task = asyncio.create_task(relay.run())
     await begun.wait()
     relay.stop()
-    await until(lambda: stops_claiming(relay))
+    await until(lambda: begins_nothing_more(relay))
     go.set()
     await task
     assert await stage.events() == {"a": "delivered"}
     assert await stage.witness.fetchval(RELAYS) == 0
 
 
-@pytest.mark.parametrize("name", ["outbox-claim_or_wait", "outbox-write", "outbox-listener", "outbox-stop"])
+@pytest.mark.parametrize("name", ["outbox-read", "outbox-write", "outbox-Listener.run", "outbox-stop"])
 async def test_a_relay_whose_task_is_cancelled_by_a_handler_ends_with_a_sentence(
     stage: Stage, name: str
 ) -> None:
@@ -100,47 +97,64 @@ async def test_stopping_releases_the_rest_at_once(stage: Stage) -> None:
     relay = stage.relay(h, at=None, concurrency=1, batch_size_max=10, grace_seconds=60)
     task = asyncio.create_task(relay.run())
     await begun.wait()
-    await until(lambda: has_events(stage, "leased", 2))
     relay.stop()
-    await until(lambda: has_events(stage, "pending", 3))
+    await until(lambda: nothing_is_owned(stage))
     assert not task.done()
     other = Recorder()
     await stage.drain(handler("h", other))
     assert sorted(other.seen) == ["b0", "b1", "b2"]
+    assert (await stage.deliveries())["a", "h"] == "leased"
     go.set()
     await task
     assert seen == ["a"]
     assert set((await stage.events()).values()) == {"delivered"}
-    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+    assert await charged(stage) == 0
 
 
-async def test_stopping_releases_what_a_claim_takes_at_that_very_moment(
+async def nothing_is_owned(stage: Stage) -> bool:
+    return set(await stage.owners("h")) == {None}
+
+
+async def charged(stage: Stage) -> int:
+    """What anything was charged with, or taken over for."""
+    charged: int = await stage.witness.fetchval(
+        "SELECT (SELECT coalesce(sum(takeovers + attempts), 0) FROM outbox_deliveries) "
+        "+ (SELECT sum(takeovers) FROM outbox_cursors)"
+    )
+    return charged
+
+
+async def test_stopping_releases_what_a_read_brings_at_that_very_moment(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R11: its answer is on the way when the relay is told to stop."""
     h, go, begun, _ = at_the_gate()
-    answered, heard, fetch = asyncio.Event(), asyncio.Event(), Line.fetch_as
+    answered, heard, read = asyncio.Event(), asyncio.Event(), Log.read
 
-    async def slow(line: Line, kind: type[Any], statement: str, *arguments: Any) -> list[Any]:
-        rows = await fetch(line, kind, statement, *arguments)
-        if begun.is_set() and statement == in_schema(CLAIM_EVENTS, None) and len(rows) > 1:  # and its report
+    async def slow(log: Log, *arguments: Any) -> Any:
+        found = await read(log, *arguments)
+        if begun.is_set() and found.rows:
             answered.set()
             await heard.wait()
-        return rows
+        return found
 
-    monkeypatch.setattr(Line, "fetch_as", slow)
+    monkeypatch.setattr(Log, "read", slow)
     await stage.put("a")
-    relay = stage.relay(h, at=None, concurrency=1, batch_size_max=10, grace_seconds=60)
+    relay = stage.relay(h, at=None, concurrency=1, poll_interval_seconds=0.05, grace_seconds=60)
     task = asyncio.create_task(relay.run())
     await begun.wait()
     await stage.put("b", of=uuid4())
     await answered.wait()
     relay.stop()
     asyncio.get_running_loop().call_later(0.1, heard.set)
-    await until(lambda: has_events(stage, "pending", 1))
+    await until(lambda: nothing_is_owned(stage))
     assert not task.done()
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["b"]
     go.set()
     await task
+    assert set((await stage.events()).values()) == {"delivered"}
 
 
 async def test_a_handler_that_outlasts_the_grace_period_is_ended_and_given_back(stage: Stage) -> None:
@@ -154,11 +168,11 @@ async def test_a_handler_that_outlasts_the_grace_period_is_ended_and_given_back(
     relay.stop()
     await task
     assert seen == ["a"]
-    assert "leased" not in (await stage.events()).values()
+    assert "leased" not in (await stage.deliveries()).values()
     other = Recorder()
     await stage.drain(handler("h", other))
     assert other.seen == ["a", "b"]
-    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+    assert await charged(stage) == 0
 
 
 async def test_cancelling_it_releases_its_work_and_ends_without_an_error(stage: Stage) -> None:
@@ -170,7 +184,8 @@ async def test_cancelling_it_releases_its_work_and_ends_without_an_error(stage: 
     task.cancel()
     await task
     assert not task.cancelled()
-    assert "leased" not in (await stage.events()).values()
+    assert "leased" not in (await stage.deliveries()).values()
+    assert await nothing_is_owned(stage)
     assert await stage.witness.fetchval(RELAYS) == 0
 
 
@@ -227,7 +242,7 @@ async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage
     task = asyncio.create_task(relay.run())
     await until(lambda: has_begun(begun, 2))
     relay.stop()
-    await until(lambda: stops_claiming(relay))
+    await until(lambda: begins_nothing_more(relay))
     gates["a"].set()
     await until(lambda: has_events(stage, "delivered", 1))
     assert not task.done()
@@ -244,7 +259,7 @@ async def test_a_second_cancellation_leaves_nobody_to_renew_the_lease(stage: Sta
     task = asyncio.create_task(relay.run())
     await begun.wait()
     task.cancel()
-    await until(lambda: stops_claiming(relay))
+    await until(lambda: begins_nothing_more(relay))
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -275,7 +290,7 @@ async def test_a_start_that_fails_leaves_no_lease(stage: Stage, monkeypatch: pyt
     async def refuse(*_: object) -> None:
         raise DatabaseUnreachable("gone again")
 
-    monkeypatch.setattr(Store, "subscribe", refuse)
+    monkeypatch.setattr(starting, "subscriptions_now", refuse)
     with pytest.raises(DatabaseUnreachable):
         await stage.relay(handler("h", Recorder()), at=None).run()
     assert await stage.witness.fetchval(RELAYS) == 0
@@ -293,7 +308,7 @@ async def test_what_a_deaf_handler_holds_is_released_when_its_relay_stops(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R11: at once, uncharged; it may not commit any more."""
-    monkeypatch.setattr(crew, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(shift, "GRACE_SECONDS", 0.05)
     go, begun = asyncio.Event(), asyncio.Event()
     refused: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
 
@@ -320,7 +335,7 @@ async def test_what_a_deaf_handler_holds_is_released_when_its_relay_stops(
     assert other.seen == ["a"]
     go.set()
     assert type(await refused).__name__ == "RunOver"
-    assert await stage.witness.fetchval("SELECT sum(takeovers + retry_count) FROM outbox_events") == 0
+    assert await charged(stage) == 0
 
 
 async def test_a_relay_whose_connection_ends_as_it_resigns_leaves_its_lease_to_run_out(stage: Stage) -> None:
@@ -329,7 +344,8 @@ async def test_a_relay_whose_connection_ends_as_it_resigns_leaves_its_lease_to_r
     task = asyncio.create_task(relay.run())
     await relay.subscribed.wait()
     async with stage.engine.connect() as connection:
-        await connection.execute(text("SELECT FROM outbox_relays FOR UPDATE"))
+        # Which lets everything happen to the lease but its end.
+        await connection.execute(text("SELECT FROM outbox_relays FOR KEY SHARE"))
         relay.stop()
         await until(lambda: is_resigning(stage))
         await cut(stage)
