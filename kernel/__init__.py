@@ -19,7 +19,7 @@ from outbox_kernel.kernel.applying import applies
 from outbox_kernel.kernel.bus import EventBus
 from outbox_kernel.kernel.context import Delivery, current_delivery, current_headers, event_context
 from outbox_kernel.kernel.dispatching import EventDispatcher
-from outbox_kernel.kernel.errors import Reject, RetryAfter
+from outbox_kernel.kernel.errors import Reject, RetryAfter, Unavailable
 from outbox_kernel.kernel.events import DomainEvent, event, sensitive
 from outbox_kernel.kernel.handlers import (
     EventHandler,
@@ -55,6 +55,7 @@ __all__ = [
     "RetryAfter",
     "RetrySchedule",
     "StoredEvent",
+    "Unavailable",
     "UnitOfWork",
     "aggregate",
     "applies",

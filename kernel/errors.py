@@ -165,6 +165,17 @@ class RetryAfter(KernelError):
         super().__init__(reason or f"retry after {seconds:g} s")
 
 
+class Unavailable(KernelError):
+    """Raised by a handler: what it needs is away, which is nobody's fault. It stands still until that is back."""
+
+    what: str
+    reason: str
+
+    def __init__(self, what: str, reason: str = "") -> None:
+        self.what, self.reason = what, reason
+        super().__init__(f"{what} is unavailable: {reason}" if reason else f"{what} is unavailable")
+
+
 class SecondCommit(KernelError):
     """A handler commits a second effect in one run, but only one of the two could have the receipt."""
 

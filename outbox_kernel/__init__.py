@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         RetryAfter,
         RetrySchedule,
         StoredEvent,
+        Unavailable,
         UnitOfWork,
         applies,
         clock,
@@ -75,9 +76,9 @@ if TYPE_CHECKING:
 NAMES_BY_HOME = {
     "outbox_kernel.kernel": (
         "EXPONENTIAL TIERED AggregateRoot Conflict DomainError DomainEvent EventBus EventDispatcher EventHandler "
-        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule StoredEvent UnitOfWork applies clock "
-        "current_delivery current_headers deserialize_event discover_handlers event event_context get_handlers_for "
-        "handles retry_on_conflict sensitive serialize_event upcasts"
+        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule StoredEvent Unavailable UnitOfWork applies "
+        "clock current_delivery current_headers deserialize_event discover_handlers event event_context "
+        "get_handlers_for handles retry_on_conflict sensitive serialize_event upcasts"
     ),
     "outbox_kernel.kernel.aggregate": "aggregate",
     "outbox_kernel.infrastructure.application": "Outbox",
@@ -118,6 +119,7 @@ __all__ = [
     "SqlAlchemyRepository",
     "SqlAlchemyUnitOfWork",
     "StoredEvent",
+    "Unavailable",
     "UnitOfWork",
     "aggregate",
     "aggregate_columns",

@@ -106,10 +106,7 @@ class FromBeginning(OutboxRelay):
 def carrying(*names: str) -> Any:
     """What a claim asks of subscribers."""
     carried = SimpleNamespace(kind="handler", abilities={"bank.noted": 1}, renamed_from=None, on_dead="park")
-    workers = SimpleNamespace(room=1)
-    return {
-        name: SimpleNamespace(name=name, carried=carried, workers=workers, is_going=True) for name in names
-    }
+    return {name: SimpleNamespace(name=name, carried=carried, takes_deliveries=True) for name in names}
 
 
 @attrs.define(eq=False)

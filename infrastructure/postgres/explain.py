@@ -40,7 +40,7 @@ _OF_CONNECTING = re.compile(
 
 def explain(error: BaseException, url: str | URL) -> InfrastructureError | None:
     """Give the error that says it in a sentence, or nothing when the failure is none that has one."""
-    for cause in _causes(error):
+    for cause in causes_of(error):
         found = cause if isinstance(cause, InfrastructureError) else _explain_one(cause, make_url(url))
         if found is not None:
             return found
@@ -59,9 +59,19 @@ def explained(url: str | URL) -> Iterator[None]:
         raise refusal from error
 
 
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Give an error and what it was raised for, through whatever wraps it."""
+    cause: BaseException | None = error
+    for _ in range(_CHAIN_LENGTH_MAX):
+        if cause is None:
+            return
+        yield cause
+        cause = getattr(cause, "orig", None) or cause.__cause__
+
+
 def sqlstate_of(error: BaseException) -> str | None:
     """Find the SQLSTATE that PostgreSQL gave, through whatever wraps it."""
-    states = (getattr(cause, "sqlstate", None) for cause in _causes(error))
+    states = (getattr(cause, "sqlstate", None) for cause in causes_of(error))
     return next((state for state in states if isinstance(state, str)), None)
 
 
@@ -85,15 +95,6 @@ def outbox_remedy(schema: str | None) -> str:
     if schema:
         return f"run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in {schema}"
     return "run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are in a schema off the search path"
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    cause: BaseException | None = error
-    for _ in range(_CHAIN_LENGTH_MAX):
-        if cause is None:
-            return
-        yield cause
-        cause = getattr(cause, "orig", None) or cause.__cause__
 
 
 def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:

@@ -175,7 +175,7 @@ class Deliveries:
                 runs_code=each.carried.kind == "handler",
             )
             for each in self.subscribers.values()
-            if each.is_going and each.workers.room > 0
+            if each.takes_deliveries
             for pattern, version in each.carried.abilities.items()
         ]
 
@@ -203,6 +203,7 @@ class Deliveries:
             event_ids, handlers = _columns([(row["event_id"], handler) for row, handler in given_back], 2)
             await self._run_fenced(RELEASE_DELIVERIES, event_ids=event_ids, handlers=handlers)
             del self._given_back[: len(given_back)]
+            self.turns.everywhere = True
             self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
 
     def take_ended(self) -> list[Outcome]:

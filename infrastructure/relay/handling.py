@@ -1,13 +1,14 @@
-"""Handling: what a subscriber does whose events a handler gets (R5, R6, R8)."""
+"""Handling: what a subscriber does whose events a handler gets (R5, R6, R7, R8)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
-from outbox_kernel.infrastructure.relay.running import Run, Verdict, give_up, run_handler
+from outbox_kernel.infrastructure.relay.running import Away, Run, Verdict, give_up, run_handler
+from outbox_kernel.infrastructure.relay.standing import Standing
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.lease import Lease
@@ -26,11 +27,24 @@ class Handling:
     database: str
     """Where the outbox is: what commits there takes a receipt."""
 
-    is_away: ClassVar[bool] = False
-    pause: ClassVar[Pause | None] = None
+    standing: Standing = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Begin with nothing known to be away."""
+        self.standing = Standing(self.carried.name)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether something that it needs is away, and it is not yet time to probe."""
+        return self.standing.is_away
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why it stands still."""
+        return self.standing.pause
 
     async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
-        """Run it over one event."""
+        """Run it over one event; raise Away if something that it needs is."""
         carried, row = self.carried, work.row
         receipt = HandlerRun(
             *(row.event_id, carried.name, self.lease.relay, self.lease.epoch),
@@ -41,6 +55,10 @@ class Handling:
         run = worker.run = Run(carried, row, work.attempts, receipt, worker.task)
         try:
             verdict = await run_handler(run)
+            self.standing.note_answer(run.started)
+        except Away as away:
+            self.standing.begin(away.__cause__ or away, run.started)
+            raise
         finally:
             receipt.over = True
             worker.run = None

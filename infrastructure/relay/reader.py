@@ -11,11 +11,12 @@ import attrs
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
     from uuid import UUID
 
     from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
+    from outbox_kernel.infrastructure.relay.workers import Work
 
 
 @attrs.define(eq=False)
@@ -31,6 +32,16 @@ class Batch:
     left: list[Outcome] = attrs.Factory(list)
     is_being_written: bool = False
     """From then on what is late is a delivery's affair."""
+
+    def cut(self, undone: Sequence[int], start: Place) -> bool:
+        """End before the first position that is not done; return whether that is behind the place it began at."""
+        first = min(undone, default=0)
+        if first <= start.position:
+            return False  # it was late: whatever else was read would be passed with it
+        self.end = attrs.evolve(self.end, position=first - 1)
+        self.left = [each for each in self.left if each.row.position < first]
+        self.events, self.open = self.events - len(undone), 0
+        return True
 
 
 class Pace(Enum):
@@ -96,11 +107,16 @@ class Reader:
         self.number += 1
         self.takeovers = 0
 
-    def go_back(self) -> None:
-        """Let go of what is not done: it is read again."""
+    def go_back(self, undone: Collection[Work]) -> None:
+        """Let go of what is not done, so that it is read again, from the first such event on."""
         ended = self.ended()
-        self.batches = deque(ended)
         self.ahead = ended[-1].end if ended else self.place
+        if len(ended) < len(self.batches):
+            batch = self.batches[len(ended)]
+            if batch.cut([work.row.position for work in undone if work.batch is batch], self.ahead):
+                ended.append(batch)
+                self.ahead = batch.end
+        self.batches = deque(ended)
         self.is_due, self.is_at_head = True, False
 
     @property

@@ -12,6 +12,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
+from outbox_kernel.infrastructure.relay.outages import outage_of
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
@@ -79,7 +80,7 @@ DONE = Verdict("done", 0)
 
 
 async def run_handler(run: Run) -> Verdict:
-    """Run a handler over its event to an end, whatever it does in its own coroutine."""
+    """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
     try:
         with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
             given = run.carried.given(run.row)
@@ -162,6 +163,8 @@ def _ended(run: Run, error: BaseException | None) -> Verdict:
         return _failed(run, TimeoutError(f"no end after {run.carried.timeout_seconds:g} s"))
     if refused or (run.ended_for == "stop" and error is not None):
         raise GivenBack from error
+    if error is not None and outage_of(error) is not None:
+        raise Away from error
     return DONE if error is None else _failed(run, error)
 
 

@@ -64,7 +64,8 @@ class Shift:
     """Set when there may be other pauses to tell of."""
     pauses_of_others: Mapping[str, Pause] = attrs.Factory(dict)
     """What else stands still in this process."""
-    _told: dict[str, Pause] = attrs.Factory(dict)
+    _told: dict[str, Pause] | None = None
+    """None: the row may say what was so under the last lease."""
     _poll_at: float = 0.0
     _turn_to_read: asyncio.Lock = attrs.Factory(asyncio.Lock)
     """Held while nothing may be read: what has killed relays before runs alone."""

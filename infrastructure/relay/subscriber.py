@@ -13,7 +13,7 @@ import attrs
 
 from outbox_kernel.infrastructure.relay.held import Held
 from outbox_kernel.infrastructure.relay.rows import Outcome
-from outbox_kernel.infrastructure.relay.running import DONE
+from outbox_kernel.infrastructure.relay.running import DONE, Away
 from outbox_kernel.infrastructure.relay.unreadable import buried
 from outbox_kernel.infrastructure.relay.workers import Queue, Work, Workers
 
@@ -50,6 +50,9 @@ class Settling(Protocol):
 
     def give_back(self, row: LoggedEvent, handler: str) -> None:
         """Write that a delivery is to be run again, uncharged."""
+
+    def look_everywhere(self) -> None:
+        """Look for deliveries of which nobody has said anything."""
 
 
 class Doing(Protocol):
@@ -108,6 +111,13 @@ class Subscriber:
     def is_going(self) -> bool:
         """Whether it is to take anything on: nobody holds it, and it has not been ended."""
         return not (self.stands_still or self.subscription.paused or self.subscription.retired)
+
+    @property
+    def takes_deliveries(self) -> bool:
+        """Whether it is to take any on: not while one event of what was read can find out how things stand."""
+        if not self.is_going or self.workers.room <= 0:
+            return False
+        return not (self.workers.is_probing and any(reader.in_hand for reader in self.readers))
 
     @property
     def is_bounded(self) -> bool:
@@ -190,16 +200,19 @@ class Subscriber:
     def go_on(self) -> None:
         """Go on where it stands: a handler with one event alone, until there is an answer to it."""
         self.stands_still = False
-        self.workers.let(1 if self.carried.kind == "handler" else self.workers_max)
+        if self.carried.kind == "handler":
+            self.workers.probe()
+        else:
+            self.workers.let(self.workers_max)
         self.changed.set()
 
     def let_go(self) -> None:
         """Have nothing in hand while it stands still, so that it can be given to another relay."""
         if not (self.stands_still and self.workers.at_rest) or any(each.ended() for each in self.readers):
             return
-        self.workers.drop()
+        dropped = self.workers.drop()
         for reader in self.readers:
-            reader.go_back()
+            reader.go_back(dropped)
         self._held = Held()
 
     @property
@@ -223,7 +236,11 @@ class Subscriber:
         """Do one work."""
         if work.batch is None and not work.row.is_readable:
             return buried(self.carried, work.row, work.attempts)
-        return await self.doing(worker, work)
+        try:
+            return await self.doing(worker, work)
+        except Away:
+            self.note_pause()
+            raise
 
     def must_wait(self, work: Work) -> bool:
         """Whether something before it is unsettled, or slow runs take all the room; then it is left for later."""
@@ -239,8 +256,9 @@ class Subscriber:
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end: with its batch, or as a delivery."""
-        if not self.stands_still and self.workers.width < self.workers_max:
+        if self.workers.is_probing and self.doing.pause is None:
             self.workers.let(self.workers_max)  # there is an answer
+            self.settling.look_everywhere()
         batch = work.batch
         if batch is not None and not is_late:
             if verdict is not DONE:
@@ -278,6 +296,9 @@ class Subscriber:
 
     def leave_rest(self) -> None:
         """Leave everything that has not begun for others: the relay stops."""
+        if self.stands_still and self.workers.at_rest:
+            self.let_go()
+            return
         for work in self.workers.drop():
             self.given_back(work, is_late=False)
 

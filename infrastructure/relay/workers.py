@@ -152,6 +152,8 @@ class Workers:
         self._given_up: set[asyncio.Task[None]] = set()
         self._counted = 0
         self._beginning: Worker | None = None
+        self.is_probing = False
+        """One is at work at a time, and slow or not, until there is an answer."""
         self.slow = 0
         """Runs that were slow and go on, threads that were left behind included."""
         self.is_stopping = False
@@ -227,8 +229,13 @@ class Workers:
 
     def let(self, width: int) -> None:
         """Let so many be at work at once, or as many as there may be at the most."""
-        self.width = min(width, self.count_max)
+        self.width, self.is_probing = min(width, self.count_max), False
         self._call_up()
+
+    def probe(self) -> None:
+        """Let one be at work until there is an answer; nothing else would go on if it stepped aside."""
+        self.let(1)
+        self.is_probing = True
 
     # --- workers ------------------------------------------------------------------------------------
 
@@ -295,7 +302,7 @@ class Workers:
             if run is None:
                 continue
             elapsed, limit = now - run.started, run.carried.timeout_seconds
-            if self._steps_aside and not run.detached and elapsed > min(SLOW_SECONDS, limit):
+            if self._may_step_aside(run) and elapsed > min(SLOW_SECONDS, limit):
                 self.step_aside(worker)
             elapsed -= run.receipt.waited_seconds(now)
             if run.ended_for is None and elapsed > limit:
@@ -303,6 +310,9 @@ class Workers:
             elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
                 self._give_up(worker)
         self._call_up()
+
+    def _may_step_aside(self, run: Run) -> bool:
+        return self._steps_aside and not self.is_probing and not run.detached
 
     def step_aside(self, worker: Worker) -> None:
         """Let the aggregate go on without what is slow."""

@@ -15,6 +15,7 @@ from outbox_kernel import (
     RetryAfter,
     RetrySchedule,
     StoredEvent,
+    Unavailable,
     current_delivery,
     get_handlers_for,
     handles,
@@ -33,6 +34,8 @@ class ShipOrder:
         assert_type(current_delivery(), Delivery)
         if not event.total.amount:
             raise Reject("nothing to ship")
+        if event.order_id.value.int % 2:
+            raise Unavailable("the van", "it does not start")
         raise RetryAfter(60, "the van is out")
 
 

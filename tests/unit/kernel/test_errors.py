@@ -31,6 +31,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "SecondCommit": (("bank.Ledger", UUID(int=1)), {}),
     "StaleAggregate": (("a sentence",), {"field": "owner"}),
     "TablesMissing": (('database "shop"', ["outbox_events"]), {}),
+    "Unavailable": (("payments", "503"), {}),
     "UnserializableEvent": (("opened", "owner", "holds a NUL"), {}),
     "WrongEncoding": (('database "shop"', "LATIN1"), {}),
 }
