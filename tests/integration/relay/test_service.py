@@ -54,6 +54,7 @@ async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
         stage.relay(h, at=None, poll_interval_seconds=0.02, batch_size_max=5, concurrency=2) for _ in range(3)
     ]
     async with serving(relays[0]), serving(relays[1]), serving(relays[2]):
+        await relays[0].subscribed.wait()  # until then nobody is due, and each event counts as delivered
         for n in range(20):
             for number, wallet in enumerate(wallets):
                 await stage.put(f"{number}-{n}", of=wallet)
