@@ -16,8 +16,8 @@ from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.calling import check_parameters
 from outbox_kernel.kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS, check_options
 from outbox_kernel.kernel.matching import check_pattern, matches
-from outbox_kernel.kernel.retry import RetrySchedule, is_number
 from outbox_kernel.kernel.stored import StoredEvent
 from outbox_kernel.kernel.wire.types import admits, is_subclass, is_union, resolved, unwrapped
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from outbox_kernel.kernel.catalogue import EventType
+    from outbox_kernel.kernel.retry import RetrySchedule
 
 E_contra = TypeVar("E_contra", bound=DomainEvent | StoredEvent, contravariant=True)
 H = TypeVar("H", bound=Callable[..., Any])
-
-TIMEOUT_SECONDS = 30.0
 
 
 class EventHandler(Protocol[E_contra]):
@@ -66,7 +65,7 @@ class HandlerRegistration:
         return event_class in self.events or (known is not None and matches(known.name, self.patterns))
 
 
-def handles(
+def handles(  # noqa: PLR0913 - options, each by its name
     *events: type[DomainEvent] | str,
     name: str | None = None,
     renamed_from: str | None = None,
@@ -76,6 +75,7 @@ def handles(
     on_dead: Literal["park", "continue"] = "park",
     queue: str | None = None,
     atomic: bool = False,
+    start: Literal["now", "beginning"] = "now",
 ) -> Callable[[H], H]:
     """Register a class or a function as handler of these events, given as classes or as patterns of their names.
 
@@ -89,11 +89,12 @@ def handles(
     def register(handler: H) -> H:
         _check_handler(handler, classes, patterns)
         own = _default_name(handler) if name is None else name
-        registration = HandlerRegistration(
-            *(own, handler, classes, renamed_from, retry, timeout, ordered, on_dead, queue, patterns, atomic),
+        _add(
+            HandlerRegistration(
+                *(own, handler, classes, renamed_from, retry, timeout, ordered, on_dead, queue, patterns),
+                *(atomic, start),
+            )
         )
-        _check_options(registration)
-        _add(registration)
         return handler
 
     return register
@@ -200,51 +201,6 @@ def _takes(declared: Any, cls: type) -> bool:
     return admits(origin if isinstance(origin, type) else declared, partial(issubclass, cls))
 
 
-def _check_options(registration: HandlerRegistration) -> None:
-    catalogue.check_wire_name("handler", registration.name)
-    if registration.renamed_from is not None:
-        catalogue.check_wire_name("handler", registration.renamed_from)
-    if not is_number(registration.timeout_seconds) or not 0 < registration.timeout_seconds < float("inf"):
-        raise DefinitionError(
-            f"handler {registration.name!r} has timeout={registration.timeout_seconds!r}; "
-            "give seconds above zero"
-        )
-    if registration.on_dead not in ("park", "continue"):
-        raise DefinitionError(
-            f"handler {registration.name!r} has on_dead={registration.on_dead!r}; choose 'park' or 'continue'"
-        )
-    if registration.retry is not None and not isinstance(registration.retry, RetrySchedule):
-        raise DefinitionError(
-            f"handler {registration.name!r} has retry={registration.retry!r}; give a RetrySchedule"
-        )
-    if registration.ordered not in (True, False):
-        raise DefinitionError(
-            f"handler {registration.name!r} has ordered={registration.ordered!r}; give True or False"
-        )
-    _check_atomic(registration)
-    if registration.queue is not None and not (
-        isinstance(registration.queue, str) and registration.queue.strip()
-    ):
-        raise DefinitionError(
-            f"handler {registration.name!r} has queue={registration.queue!r}; give the name of a queue, or leave it out"
-        )
-    if registration.renamed_from == registration.name:
-        raise DefinitionError(f"handler {registration.name!r} is renamed from itself; drop renamed_from")
-
-
-def _check_atomic(registration: HandlerRegistration) -> None:
-    if registration.atomic not in (True, False):
-        raise DefinitionError(
-            f"handler {registration.name!r} has atomic={registration.atomic!r}; give True or False"
-        )
-    is_class = isinstance(registration.handler, type)
-    if registration.atomic and not (is_class or inspect.iscoroutinefunction(registration.handler)):
-        raise DefinitionError(
-            f"handler {registration.name!r} has atomic=True and is not async: the sessions of a thread cannot share a "
-            "transaction; make it `async def`, or let it commit once and drop atomic=True"
-        )
-
-
 def _default_name(handler: Callable[..., Any]) -> str:
     """Name a handler <context>.<its own name>: the context is the package that has the `handlers` room."""
     parts = handler.__module__.split(".")
@@ -253,6 +209,7 @@ def _default_name(handler: Callable[..., Any]) -> str:
 
 
 def _add(registration: HandlerRegistration) -> None:
+    check_options(registration)
     handlers = catalogue.definitions.handlers
     _check_rename(registration)
     present = handlers.get(registration.name)

@@ -56,7 +56,7 @@ def print_label(event: OrderShipped) -> None:
     assert_type(event.label, bytes)
 
 
-@handles("order.*")
+@handles("order.*", start="beginning")
 async def audit(event: StoredEvent) -> None:
     assert_type(event, StoredEvent)
 

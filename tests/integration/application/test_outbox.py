@@ -13,7 +13,16 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
-from outbox_kernel import EventBus, Outbox, Settings, SqlAlchemyUnitOfWork, UnitOfWork, bus_of, create_engine
+from outbox_kernel import (
+    EventBus,
+    Outbox,
+    Settings,
+    SqlAlchemyUnitOfWork,
+    UnitOfWork,
+    bus_of,
+    create_engine,
+    handles,
+)
 from outbox_kernel.errors import (
     ArgumentRefused,
     BadContext,
@@ -256,6 +265,35 @@ class C:
     async def handle(self, event: Ordered) -> None:
         await commit(SqlAlchemyUnitOfWork(self.sessions))
 """
+
+# --- the past ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "counted"),
+    [({"start": "beginning"}, ["cake", "bread", "tea", "milk"]), ({}, ["tea", "milk"])],
+    ids=["from the beginning", "from now on"],
+)
+async def test_a_new_handler_may_begin_at_the_beginning(
+    outbox: Outbox, shop: Shop, options: dict[str, Any], counted: list[str]
+) -> None:
+    """R17, R2: it gets all of the log once, in order; who was there before gets nothing again."""
+    seen = []
+    await outbox.relay().run_until_idle()
+    for what in ("cake", "bread"):
+        await order(outbox, shop, what)
+    await outbox.relay().run_until_idle()
+
+    @handles(shop.room("events").Ordered, name="shop.count", **options)
+    async def count(event: Any) -> None:
+        seen.append(event.what)
+
+    for what in ("tea", "milk"):
+        await outbox.relay().run_until_idle()
+        await order(outbox, shop, what)
+    await outbox.relay().run_until_idle()
+    assert (shop.seen, seen) == (["cake", "bread", "tea", "milk"], counted)
+
 
 # --- what it reads and refuses -----------------------------------------------------------------------------
 

@@ -73,11 +73,13 @@ def test_every_option_is_kept() -> None:
         on_dead="continue",
         queue="letters",
         atomic=True,
+        start="beginning",
     )(handler())
     (found,) = get_handlers_for(Closed)
     assert (found.name, found.renamed_from, found.retry) == ("mail", "post", EXPONENTIAL)
     assert (found.timeout_seconds, found.ordered, found.on_dead) == (5, False, "continue")
     assert (found.queue, found.events, found.atomic) == ("letters", (Opened, Closed), True)
+    assert found.start == "beginning"
 
 
 def test_whether_it_is_atomic_is_true_or_false() -> None:
@@ -151,6 +153,8 @@ def test_a_name_that_was_given_up_is_nobody_elses(first: dict[str, str], second:
         ({"queue": ""}, "queue=''; give the name of a queue, or leave it out"),
         ({"queue": 5}, "queue=5; give the name of a queue"),
         ({"ordered": "no"}, "ordered='no'; give True or False"),
+        ({"start": "yesterday"}, "start='yesterday'; choose 'now' or 'beginning'"),
+        ({"start": True}, "start=True; choose 'now' or 'beginning'"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(options: dict[str, Any], sentence: str) -> None:
