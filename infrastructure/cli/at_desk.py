@@ -126,3 +126,4 @@ MOMENT = _Moment()
 EVENT_ID = click.UUID
 EVENT = _Event()
 LIMIT = click.IntRange(min=1, max=100_000)
+POSITION = click.IntRange(min=1, max=10**POSITION_DIGITS_MAX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -15,9 +15,7 @@ from outbox_kernel.infrastructure.plain_text import printable
 from outbox_kernel.infrastructure.relay import RelaySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from outbox_kernel.infrastructure.operations.overview import Overview
+    from outbox_kernel.infrastructure.operations.overview import Overview, SubscriptionState
 
 
 @click.command("status")
@@ -40,8 +38,8 @@ def command(*, as_json: bool) -> None:
 def _relays(seen: Overview) -> None:
     if not seen.live:
         click.echo("no relay lives: start `outbox relay`")
-    if seen.is_unclaimed:
-        click.echo("no relay that lives takes events: start `outbox relay`")
+    for each in seen.unread if seen.live else ():
+        click.echo(f"no live relay carries {printable(each.name)}, and events stand behind it")
     if not seen.relays:
         return
     print_title("relays")
@@ -54,7 +52,6 @@ def _relays(seen: Overview) -> None:
                 "since": when(relay.started_at),
                 "code version": relay.code_version,
                 "handlers": len(relay.abilities),
-                "takes events": "yes" if relay.takes_events else "no",
                 "lease": f"{relay.lease_seconds_left:.0f} s left" if relay.live else "run out",
             }
             for relay in seen.relays
@@ -64,17 +61,26 @@ def _relays(seen: Overview) -> None:
 
 def _backlog(seen: Overview) -> None:
     print_title("events")
-    backlog = dict(seen.backlog)
-    about = "about " if backlog.pop("delivered_is_estimated") else ""
+    backlog = seen.backlog
+    delivered = "not known while so much is pending"
+    if backlog.delivered is not None:
+        delivered = f"{'about ' if backlog.delivered_is_estimated else ''}{backlog.delivered}"
     print_rows(
         [
-            {"status": name, "events": f"{about if name == 'delivered' else ''}{number}"}
-            for name, number in backlog.items()
+            {"status": "pending", "events": at_least(backlog.pending, is_more=backlog.pending_is_at_least)},
+            {"status": "open", "events": backlog.open},
+            {"status": "dead", "events": backlog.dead},
+            {"status": "delivered", "events": delivered},
         ]
     )
     if seen.oldest:
-        what = f"{printable(seen.oldest['event_type'])} {seen.oldest['event_id']}, {seen.oldest['status']}"
-        click.echo(f"oldest undelivered: {what} since {seconds(seen.oldest['age_seconds'])}")
+        what = f"{printable(seen.oldest.event_type)} {seen.oldest.event_id}, {seen.oldest.status}"
+        click.echo(f"oldest undelivered: {what} since {seconds(seen.oldest.age_seconds)}")
+
+
+def at_least(number: int, *, is_more: bool) -> str:
+    """Write a number that may be more."""
+    return f"≥ {number}" if is_more else str(number)
 
 
 def _subscriptions(seen: Overview) -> None:
@@ -84,12 +90,15 @@ def _subscriptions(seen: Overview) -> None:
     print_rows(
         [
             {
-                "name": each["name"],
-                "for": ", ".join(each["patterns"] or ()),
-                "live relays": each["carried_by"],
-                "waiting": each["waiting"],
-                "leased": each["leased"],
-                "dead": each["dead"],
+                "name": each.name,
+                "for": ", ".join(each.patterns or ()),
+                "queue": each.source,
+                "live relays": each.carried_by,
+                "behind": at_least(each.lag_events, is_more=each.lag_is_at_least),
+                "since": "" if each.lag_seconds is None else seconds(each.lag_seconds),
+                "waiting": each.waiting,
+                "leased": each.leased,
+                "dead": each.dead,
                 "held": _held(each),
             }
             for each in seen.subscriptions
@@ -97,16 +106,18 @@ def _subscriptions(seen: Overview) -> None:
     )
 
 
-def _held(each: Mapping[str, Any]) -> str:
-    if each["retired_at"]:
+def _held(each: SubscriptionState) -> str:
+    if each.retired_at:
         return "retired"
-    if each["paused_at"]:
+    if each.paused_at:
         return "paused"
-    return f"its broker takes nothing: {each['broker_away']}" if each["broker_away"] else ""
+    if each.stands_still:
+        return f"stands still: {each.stands_still}"
+    return "no live relay carries it" if each.is_unread else ""
 
 
 def _left_over(seen: Overview) -> None:
-    left = [(each["name"], pattern) for each in seen.subscriptions for pattern in each["carried_no_more"]]
+    left = [(each.name, pattern) for each in seen.subscriptions for pattern in each.carried_no_more]
     if left:
         print_title("due, though no live relay of that name carries it")
         print_rows([{"name": name, "for": pattern} for name, pattern in left])

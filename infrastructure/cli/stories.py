@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT, LIMIT, MOMENT, TEXT, at_desk
@@ -16,7 +17,7 @@ from outbox_kernel.infrastructure.cli.output import (
     print_title,
     when,
 )
-from outbox_kernel.infrastructure.operations import stories
+from outbox_kernel.infrastructure.operations import masking, stories
 from outbox_kernel.infrastructure.outbox.views import EVENT_STATES
 from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.infrastructure.settings import Settings
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations import AggregateKey
-    from outbox_kernel.infrastructure.operations.overview import Row
     from outbox_kernel.infrastructure.operations.selection import Moment
+    from outbox_kernel.infrastructure.operations.stories import Delivery, Event, Failure, Story
+
+    Row = dict[str, object]
 
 ERROR_CHARACTERS_MAX = 80
 # More of one value fills a terminal and shows nothing.
@@ -58,9 +61,9 @@ def events(
         )
     )
     if as_json:
-        print_json(rows)
+        print_json([attrs.asdict(each) for each in rows])
     elif rows:
-        print_rows([_event(row) for row in rows])
+        print_rows([_event(each) for each in rows])
     else:
         click.echo("there is no such event", err=True)
 
@@ -73,22 +76,34 @@ def show(*, event: UUID | int, as_json: bool) -> None:
 
     Secrets are masked.
     """
-    stories.know_events(Settings.from_environment())
+    masking.know_events(Settings.from_environment())
     story = at_desk(lambda desk: stories.show(desk, event))
     if as_json:
-        print_json(story)
+        print_json(attrs.asdict(story))
         return
-    deliveries, receipts = story.pop("deliveries"), story.pop("receipts")
     print_rows([{"field": name, "value": _told(value)} for name, value in _facts(story).items()])
-    if deliveries:
+    if story.subscriptions:
+        print_title("subscriptions")
+        print_rows(
+            [
+                {
+                    "name": each.name,
+                    "state": each.state,
+                    "at": when(each.passed_at),
+                    "waits for": each.waits_for,
+                }
+                for each in story.subscriptions
+            ]
+        )
+    if story.deliveries:
         print_title("deliveries")
-        print_rows([_delivery(row) for row in deliveries])
-    if receipts:
+        print_rows([_delivery(each) for each in story.deliveries])
+    if story.receipts:
         print_title("receipts")
         print_rows(
             [
-                {"handler": row["handler"], "outcome": row["outcome"], "at": when(row["created_at"])}
-                for row in receipts
+                {"handler": each.handler, "outcome": each.outcome, "at": when(each.created_at)}
+                for each in story.receipts
             ]
         )
 
@@ -98,22 +113,22 @@ def show(*, event: UUID | int, as_json: bool) -> None:
 @json_option
 def history(*, aggregate: AggregateKey, as_json: bool) -> None:
     """Tell everything that happened to AGGREGATE (TYPE:ID, or ID), in order. Secrets are masked."""
-    stories.know_events(Settings.from_environment())
-    rows = at_desk(lambda desk: stories.history(desk, aggregate))
+    masking.know_events(Settings.from_environment())
+    told = at_desk(lambda desk: stories.history(desk, aggregate))
     if as_json:
-        print_json(rows)
+        print_json([attrs.asdict(each) for each in told])
         return
     print_rows(
         [
             {
-                "n": row["aggregate_version"],
-                "event": row["event_type"],
-                "occurred at": when(row["occurred_at"]),
-                "status": row["status"],
-                "unsettled": ", ".join(each["handler"] for each in row["deliveries"] if not each["settled"]),
-                "payload": _told(row["payload"]),
+                "n": each.aggregate_version,
+                "event": each.event_type,
+                "occurred at": when(each.occurred_at),
+                "status": each.status,
+                "unsettled": ", ".join(one.handler for one in each.deliveries if not one.settled),
+                "payload": _told(each.payload),
             }
-            for row in rows
+            for each in told
         ]
     )
 
@@ -123,76 +138,78 @@ def history(*, aggregate: AggregateKey, as_json: bool) -> None:
 @json_option
 def failed(*, limit: int, as_json: bool) -> None:
     """List what is dead or will be tried again, the oldest event first, with how many wait behind each."""
-    rows = at_desk(lambda desk: stories.failed(desk, limit))
-    total = rows[0]["total"] if rows else 0
-    for row in rows:
-        del row["total"]
+    found = at_desk(lambda desk: stories.failed(desk, limit))
     if as_json:
-        print_json({"total": total, "failed": rows})
+        print_json(attrs.asdict(found))
         return
-    if not rows:
+    if not found.failed:
         click.echo("nothing has failed", err=True)
         return
-    print_rows(
-        [
-            {
-                "event": row["event_id"],
-                "type": row["event_type"],
-                "handler": row["handler"],
-                "status": row["status"],
-                "attempts": row["attempts"],
-                "next": when(row["next_at"]),
-                "behind": row["behind"],
-                "error": _short(row["error_message"]),
-            }
-            for row in rows
-        ]
-    )
-    if total > len(rows):
-        click.echo(f"and {count(total - len(rows), 'more', 'more')}: --limit shows them", err=True)
+    print_rows([_failure(each) for each in found.failed])
+    if left := found.total - len(found.failed):
+        click.echo(f"and {count(left, 'more', 'more')}: --limit shows them", err=True)
 
 
-def _event(row: Row) -> Row:
+def _failure(each: Failure) -> Row:
     return {
-        "position": row["position"],
-        "event": row["event_id"],
-        "type": row["event_type"],
-        "aggregate": _aggregate(row),
-        "n": row["aggregate_version"],
-        "status": row["status"],
-        "failures": row["retry_count"],
-        "stored": when(row["created_at"]),
-        "not before": when(row["not_before"]),
-        "error": _short(row["error_message"]),
+        "event": each.event_id,
+        "type": each.event_type,
+        "handler": each.handler,
+        "status": each.status,
+        "attempts": each.attempts,
+        "next": when(each.next_at),
+        "behind": each.behind,
+        "error": _short(each.error_message),
     }
 
 
-def _delivery(row: Row) -> Row:
+def _event(each: Event) -> Row:
     return {
-        "handler": row["handler"],
-        "status": row["status"],
-        "attempts": row["attempts"],
-        "held by": row["held_by"],
-        "waits for": row["waits_for"],
-        "error": row["error_message"],
+        "position": each.position,
+        "event": each.event_id,
+        "type": each.event_type,
+        "aggregate": _aggregate(each),
+        "n": each.aggregate_version,
+        "status": each.status,
+        "failures": each.retry_count,
+        "stored": when(each.created_at),
+        "not before": when(each.not_before),
+        "error": _short(each.error_message),
     }
 
 
-def _facts(story: Row) -> Row:
+def _delivery(each: Delivery) -> Row:
+    return {
+        "handler": each.handler,
+        "status": each.status,
+        "attempts": each.attempts,
+        "held by": each.held_by,
+        "waits for": each.waits_for,
+        "error": each.error_message,
+    }
+
+
+_TOLD_ELSEWHERE = ("aggregate_type", "aggregate_id", "aggregate_key", "class_known", "deliveries", "receipts")
+
+
+def _facts(story: Story) -> Row:
     """Leave out what is empty, and what is told by other lines."""
-    told = {**story, "aggregate": _aggregate(story), "headers": story["headers"] or None}
-    if not told.pop("class_known"):
+    told = {
+        field.name: getattr(story, field.name)
+        for field in attrs.fields(type(story))
+        if field.name not in (*_TOLD_ELSEWHERE, "subscriptions")
+    }
+    told |= {"aggregate": _aggregate(story), "headers": story.headers or None}
+    if not story.class_known:
         told["masked"] = (
             "every field, since this event's class is not known here: run it where the contexts are"
         )
-    for name in ("aggregate_type", "aggregate_id", "aggregate_key", "lease_relay", "lease_epoch"):
-        told.pop(name)
     return {name: value for name, value in told.items() if value not in (None, "", 0)}
 
 
-def _aggregate(row: Row) -> str | None:
-    identity = row["aggregate_key"] or row["aggregate_id"]
-    return f"{row['aggregate_type']}:{identity}" if identity else None
+def _aggregate(event: Event) -> str | None:
+    identity = event.aggregate_key or event.aggregate_id
+    return f"{event.aggregate_type}:{identity}" if identity else None
 
 
 def _told(value: object) -> object:

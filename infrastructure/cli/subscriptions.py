@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
-from outbox_kernel.infrastructure.cli.at_desk import MOMENT, TEXT, ask_first, at_desk, yes_option
+from outbox_kernel.infrastructure.cli.at_desk import (
+    AGGREGATE,
+    EVENT_ID,
+    MOMENT,
+    POSITION,
+    TEXT,
+    ask_first,
+    at_desk,
+    yes_option,
+)
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
 from outbox_kernel.infrastructure.operations import replaying, subscriptions
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.plain_text import count, printable
 
 if TYPE_CHECKING:
-    from outbox_kernel.infrastructure.operations import Desk
-    from outbox_kernel.infrastructure.operations.replaying import Replayed
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.operations import AggregateKey, Desk
+    from outbox_kernel.infrastructure.operations.replaying import Rewound
     from outbox_kernel.infrastructure.operations.selection import Moment
 
 
@@ -66,37 +77,67 @@ def retire(*, name: str, pattern: str | None, yes: bool, as_json: bool) -> None:
 
 
 @click.command("replay")
-@click.option(
-    "--handler", "name", type=TEXT, required=True, metavar="NAME", help="Who is to handle the past."
-)
-@click.option("--since", type=MOMENT, required=True, help="Since when: a moment, or an age such as 7d.")
-@click.option("--again", is_flag=True, help="Also what it has handled already.")
+@click.argument("name", type=TEXT)
+@click.option("--since", type=MOMENT, help="All that was stored since: a moment, or an age such as 7d.")
+@click.option("--from-position", "position", type=POSITION, help="All from this position on.")
+@click.option("--event", "event_id", type=EVENT_ID, help="This event alone.")
+@click.option("--aggregate", type=AGGREGATE, help="The events of this aggregate alone: TYPE:ID, or ID.")
+@click.option("--again", is_flag=True, help="Let effects that have happened happen again.")
 @json_option
-def replay(*, name: str, since: Moment, again: bool, as_json: bool) -> None:
-    """Give a handler the events of the past that it is for and never had, in order.
+def replay(*, name: str, again: bool, as_json: bool, **words: Any) -> None:
+    """Give the handler or publisher NAME the past again, in order: say from where on, or which events.
 
-    What it has handled is known by its receipts: a handler that commits nothing leaves none, so say for it
-    exactly since when. Events that are not claimed yet, or in a relay's hands, are left alone.
+    Its receipts keep effects from happening twice, unless --again is said. A handler that commits nothing leaves
+    none.
     """
-
-    async def work(desk: Desk) -> Replayed:
-        with progress("replay") as begin:
-            return await replaying.replay(desk, name, await since.resolved(desk), again=again, begin=begin)
-
-    replayed = at_desk(work)
-    if as_json:
-        print_json(attrs.asdict(replayed))
-    else:
-        click.echo(
-            f"{count(replayed.due, 'delivery', 'deliveries')} made due, "
-            f"of {count(replayed.matching, 'event')} for {name}"
+    if sum(word is not None for word in words.values()) != 1:
+        raise click.UsageError(
+            "say which: --since, --from-position, --event or --aggregate", click.get_current_context()
         )
-        if replayed.in_flight:
-            click.echo(
-                f"{count(replayed.in_flight, 'event')} not delivered yet and left to the relays", err=True
-            )
-    if not replayed.matching:
-        raise NothingFound(f"no event for {name} is that young: give an earlier --since")
+    if words["since"] is None and words["position"] is None:
+        _replay_some(name, words["event_id"], words["aggregate"], again=again, as_json=as_json)
+    else:
+        _rewind(name, words["since"], words["position"], again=again, as_json=as_json)
+
+
+def _rewind(name: str, since: Moment | None, position: int | None, *, again: bool, as_json: bool) -> None:
+    async def work(desk: Desk) -> Rewound:
+        first = position or 1
+        if since is not None:
+            first = await replaying.since(desk, await since.resolved(desk))
+        with progress("replay") as begin:
+            return await replaying.rewind(desk, name, first, again=again, begin=begin)
+
+    found = at_desk(work)
+    if as_json:
+        print_json(attrs.asdict(found))
+    else:
+        events = f"{'at least ' if found.is_at_least else ''}{count(found.events, 'event')}"
+        click.echo(f"{name} goes on from position {found.position}: {events} before it")
+    if not found.shards and not found.events:
+        raise NothingFound(
+            f"no event for {name} is that young: say --since or --from-position of an earlier one"
+        )
+    if not found.shards and not as_json:
+        click.echo("it has yet to come there, and is left where it is", err=True)
+
+
+def _replay_some(
+    name: str, event_id: UUID | None, aggregate: AggregateKey | None, *, again: bool, as_json: bool
+) -> None:
+    found = at_desk(
+        lambda desk: replaying.replay(desk, name, event_id=event_id, aggregate=aggregate, again=again)
+    )
+    if as_json:
+        print_json(attrs.asdict(found))
+        return
+    click.echo(
+        f"{count(found.due, 'delivery', 'deliveries')} made due, of {count(found.matching, 'event')} for {name}"
+    )
+    if found.ahead:
+        click.echo(f"{count(found.ahead, 'event')} it has yet to come to", err=True)
+    if found.due + found.ahead < found.matching and not again:
+        click.echo("what it has handled, or is at, is left: --again runs what it has handled", err=True)
 
 
 def _tell(name: str, word: str, *, changed: bool, as_json: bool) -> None:

@@ -11,13 +11,14 @@ from outbox_kernel.infrastructure.outbox.sql.inspection import RELAYS, WAITING_K
 from outbox_kernel.kernel.matching import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
     import asyncpg
 
     from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.overview import SubscriptionState
 
 RETIRED = "the subscription is retired"
 NOT_CARRIED = "no live relay carries it"
@@ -38,9 +39,7 @@ class Relay:
     code_version: str
     abilities: dict[str, dict[str, int]]
     pauses: dict[str, dict[str, str]]
-    """Publishers whose broker takes nothing there, and queues that give nothing, each with `reason` and `since`."""
-    takes_events: bool
-    """Whether it claims pending events; a consumer runs what its queues bring alone."""
+    """Who stands still there, and queues that give nothing, each with `reason` and `since`."""
     patterns: dict[str, list[str]] | None
     """By name, what it is subscribed by; of older code, which does not say, None."""
     live: bool
@@ -50,13 +49,12 @@ class Relay:
         """Whether it is subscribed by this pattern; of older code, whether it may be."""
         if self.patterns is not None:
             return pattern in self.patterns.get(name, ())
-        # Abilities have the event type alone of what is written `queue/event_type`.
-        return not {pattern, pattern.rpartition("/")[2]}.isdisjoint(self.abilities.get(name, ()))
+        return pattern in self.abilities.get(name, ())
 
 
 async def relays(desk: Desk) -> list[Relay]:
     """Return every relay with a lease, those included whose lease has run out and not been ended."""
-    return [_relay(row) for row in await desk.fetch(RELAYS, desk.now)]
+    return [_relay(row) for row in await desk.run(RELAYS)]
 
 
 def _relay(row: asyncpg.Record) -> Relay:
@@ -86,28 +84,24 @@ class Stranded:
 
 
 async def stranded(
-    desk: Desk, found: Sequence[Relay], subscriptions: Iterable[Mapping[str, Any]] = ()
+    desk: Desk, found: Sequence[Relay], subscriptions: Iterable[SubscriptionState] = ()
 ) -> list[Stranded]:
     """Find what waits for a relay that does not live, and what waits for nothing since it was retired."""
     abilities = [relay.abilities for relay in found if relay.live]
-    known = {each["name"]: each for each in subscriptions}
+    known = {each.name: each for each in subscriptions}
     waiting: list[Stranded] = []
-    for row in await desk.fetch(WAITING_KINDS):
-        subscription = known.get(row["handler"], {})
+    for row in await desk.run(WAITING_KINDS):
+        subscription = known.get(row["handler"])
         reason = (
             RETIRED
-            if subscription.get("retired_at") is not None
+            if subscription is not None and subscription.retired_at is not None
             else why_not(abilities, row["handler"], row["event_type"], row["event_version"])
         )
         if reason is not None:
-            left = _due_by(row["event_type"], subscription) if reason == NOT_FOR_TYPE else []
-            waiting.append(Stranded(**row, reason=reason, patterns=left))
+            left = subscription.carried_no_more if subscription and reason == NOT_FOR_TYPE else []
+            by = [each for each in left if matches(row["event_type"], [each])]
+            waiting.append(Stranded(**row, reason=reason, patterns=by))
     return waiting
-
-
-def _due_by(event_type: str, subscription: Mapping[str, Any]) -> list[str]:
-    patterns: Iterable[str] = subscription.get("carried_no_more", ())
-    return [each for each in patterns if matches(event_type, [each.rpartition("/")[2]])]
 
 
 def why_not(

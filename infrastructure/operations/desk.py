@@ -11,6 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.engine import create_engine
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
     from outbox_kernel.infrastructure.settings import Settings
 
 R = TypeVar("R")
@@ -48,18 +50,30 @@ class Desk:
     channel: str = "outbox_channel"
     now: datetime | None = None
 
-    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement and return its rows."""
-        return await self.connection.fetch(in_schema(statement, self.schema), *arguments)
+    async def run(self, statement: Statement, **values: Any) -> list[Any]:
+        """Run a statement by the names of its parameters, and return its rows; `now` need not be given."""
+        text, names = statement.in_schema(self.schema)
+        if "now" in names:
+            values["now"] = self.now
+        return await self.connection.fetch(text, *arguments(names, values))
 
-    async def fetch_one(self, statement: str, *arguments: Any) -> asyncpg.Record:
+    async def run_one(self, statement: Statement, **values: Any) -> Any:
         """Run a statement that answers with one row."""
-        (row,) = await self.fetch(statement, *arguments)
+        (row,) = await self.run(statement, **values)
+        return row
+
+    async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        """Run a statement by the numbers of its parameters, and return its rows."""
+        return await self.connection.fetch(in_schema(statement, self.schema), *values)
+
+    async def fetch_one(self, statement: str, *values: Any) -> asyncpg.Record:
+        """Run such a statement that answers with one row."""
+        (row,) = await self.fetch(statement, *values)
         return row
 
     async def clock(self) -> datetime:
         """Return the server's time."""
-        moment: datetime = (await self.fetch_one(CLOCK, self.now))[0]
+        moment: datetime = (await self.run_one(CLOCK))[0]
         return moment
 
     async def in_turn(self, work: Callable[[], Awaitable[R]]) -> R:
@@ -73,12 +87,12 @@ class Desk:
 
     async def _in_turn(self, work: Callable[[], Awaitable[R]]) -> R:
         async with self.connection.transaction():
-            await self.fetch(TAKE_TURN)
+            await self.run(TAKE_TURN)
             return await work()
 
     async def wake_relays(self) -> None:
         """Tell the relays to look; those that do not hear find it at their next poll."""
-        await self.fetch(WAKE, self.channel)
+        await self.run(WAKE, channel=self.channel)
 
 
 @asynccontextmanager

@@ -98,7 +98,7 @@ async def _examine_server(desk: Desk, settings: Settings) -> list[Check]:
     clock = await desk.clock()
     # Half of the round trip is the way here.
     ahead = (datetime.now(UTC) - clock).total_seconds() - (time.monotonic() - began) / 2
-    server = await desk.fetch_one(SERVER)
+    server = await desk.run_one(SERVER)
     return [
         *(_version(server), _standby(server), _encoding(server)),
         *(_pooler(desk, server, settings), _clock(ahead)),

@@ -28,7 +28,9 @@ async def examine_aggregates(desk: Desk) -> list[Check]:
 
 
 async def _examined(desk: Desk, table: Table) -> Check | None:
-    present = {row["name"] for row in await desk.fetch(COLUMNS_OF_TABLE, _QUOTED.format_table(table))}
+    present = {
+        row["name"] for row in await desk.run(COLUMNS_OF_TABLE, table_name=_QUOTED.format_table(table))
+    }
     if not present:
         return None  # it is of another database, or yet to be made
     missing = [column for column in COLUMNS if column in table.c and column not in present]

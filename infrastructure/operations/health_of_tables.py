@@ -20,7 +20,7 @@ async def examine_tables(desk: Desk) -> list[Check]:
 
 
 async def _bloat(desk: Desk) -> Check:
-    tables = await desk.fetch(BLOAT)
+    tables = await desk.run(BLOAT)
     worst = max(tables, key=lambda row: row["dead_rows"], default=None)
     if worst is None:
         return ok("bloat", "no statistics yet")
@@ -36,7 +36,7 @@ async def _bloat(desk: Desk) -> Check:
 
 
 async def _oldest_transaction(desk: Desk) -> Check:
-    for row in await desk.fetch(OLDEST_TRANSACTION):
+    for row in await desk.run(OLDEST_TRANSACTION):
         if row["seconds"] is None:
             detail = f"{row['what']}, whose times this user may not see (GRANT pg_read_all_stats)"
             return ok("oldest transaction", detail)

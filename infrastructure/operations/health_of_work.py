@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.abilities import Stranded
     from outbox_kernel.infrastructure.operations.desk import Desk
-    from outbox_kernel.infrastructure.operations.overview import Overview
+    from outbox_kernel.infrastructure.operations.overview import Overview, SubscriptionState
 
 # A claim takes milliseconds, and a takeover half a minute.
 PENDING_SECONDS_MAX = 60.0
@@ -23,28 +23,18 @@ OPEN_SECONDS_MAX = 3_600.0
 # Live relays sweep for such leases once a minute, and at once when another's lease runs out.
 ORPHAN_SECONDS_MAX = 120.0
 
-NONE_TAKES_EVENTS = "none takes events (consumers run what their queues bring, and no more)"
-
 
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:
     """Check relays, backlog, leases, subscriptions and dead letters."""
     checks = [_relays(seen), _oldest(seen), await _orphans(desk, seen), _stranded(seen)]
-    waits = [*_left_over(seen), *_held(seen), *_paused_publishers(seen), *_stuck_queues(seen)]
+    waits = [*_unread(seen), *_left_over(seen), *_held(seen), *_standing(seen), *_stuck_queues(seen)]
     return [*checks, _dead(seen), *waits]
 
 
 def _relays(seen: Overview) -> Check:
-    undone = seen.backlog["pending"] + seen.backlog["leased"] + seen.backlog["open"]
-    if seen.is_unclaimed:
-        first_pass = seen.backlog["pending"] + seen.backlog["leased"]
-        return fail(
-            "relays",
-            f"{len(seen.live)} live, but {NONE_TAKES_EVENTS}, and {count(first_pass, 'event')} "
-            f"{_are(first_pass)} unclaimed",
-            "start `outbox relay`",
-        )
     if seen.live:
         return ok("relays", f"{len(seen.live)} live")
+    undone = seen.backlog.pending + seen.backlog.open
     if undone:
         return fail(
             "relays",
@@ -54,27 +44,37 @@ def _relays(seen: Overview) -> Check:
     return warn("relays", "none lives; nothing is undelivered", "start `outbox relay`")
 
 
+def _unread(seen: Overview) -> Iterator[Check]:
+    for each in seen.unread if seen.live else ():
+        stand = f"{count(each.lag_events, 'event')} {'stands' if each.lag_events == 1 else 'stand'} behind it"
+        yield fail(
+            "readers",
+            f"no live relay carries {each.name}, and {stand}",
+            f"start a relay that does, or end it with `outbox retire {each.name}`",
+        )
+
+
 def _oldest(seen: Overview) -> Check:
     oldest = seen.oldest
     if oldest is None:
         return ok("oldest event", "nothing is undelivered")
-    age, what = oldest["age_seconds"], f"event {oldest['event_id']} ({oldest['event_type']})"
-    detail = f"{what} is {oldest['status']} since {seconds(age)}"
-    limit = OPEN_SECONDS_MAX if oldest["status"] == "open" else PENDING_SECONDS_MAX
-    if age <= limit:
+    what = f"event {oldest.event_id} ({oldest.event_type})"
+    detail = f"{what} is {oldest.status} since {seconds(oldest.age_seconds)}"
+    limit = OPEN_SECONDS_MAX if oldest.status == "open" else PENDING_SECONDS_MAX
+    if oldest.age_seconds <= limit:
         return ok("oldest event", detail)
-    return warn("oldest event", detail, f"`outbox show {oldest['event_id']}` says what it waits for")
+    return warn("oldest event", detail, f"`outbox show {oldest.event_id}` says what it waits for")
 
 
 async def _orphans(desk: Desk, seen: Overview) -> Check:
-    found = await desk.fetch_one(ORPHANS, desk.now)
+    found = await desk.run_one(ORPHANS)
     if not found["leases"]:
         return ok("leases", "all are held by live relays")
-    held = f"{found['leases']} {_are(found['leases'])} held by nobody"
-    detail = f"{held}, the oldest since {seconds(found['age_seconds'])}"
+    held, age = f"{found['leases']} {_are(found['leases'])} held by nobody", found["age_seconds"] or 0.0
+    detail = f"{held}, the oldest since {seconds(age)}"
     if not seen.live:
         return warn("leases", detail, "start `outbox relay`: it takes them over")
-    if found["age_seconds"] > ORPHAN_SECONDS_MAX:
+    if age > ORPHAN_SECONDS_MAX:
         return fail("leases", detail, "look at the relays' logs: a live one takes them over within a minute")
     return ok("leases", detail + ", about to be taken over")
 
@@ -110,16 +110,16 @@ def _ended(name: str, patterns: Iterable[str]) -> str:
 
 def _left_over(seen: Overview) -> Iterator[Check]:
     for each in seen.subscriptions:
-        if left := each["carried_no_more"]:
+        if left := each.carried_no_more:
             yield warn(
                 "patterns",
-                f"{each['name']} is due for {', '.join(left)} as well, which no live relay carries",
-                f"if no relay that does is to start again, end that with {_ended(each['name'], left)}",
+                f"{each.name} is due for {', '.join(left)} as well, which no live relay carries",
+                f"if no relay that does is to start again, end that with {_ended(each.name, left)}",
             )
 
 
 def _dead(seen: Overview) -> Check:
-    dead = sum(each["dead"] for each in seen.subscriptions)
+    dead = sum(each.dead for each in seen.subscriptions)
     if not dead:
         return ok("dead letters", "none")
     return warn(
@@ -131,21 +131,23 @@ def _dead(seen: Overview) -> Check:
 
 def _held(seen: Overview) -> Iterator[Check]:
     for each in seen.subscriptions:
-        if each["paused_at"] is not None and each["retired_at"] is None:
+        if each.paused_at is not None and each.retired_at is None:
             yield warn(
                 "paused",
-                f"{each['name']} is held since {each['paused_at']:%Y-%m-%d %H:%M}, {_wait(each['waiting'])}",
-                f"`outbox resume {each['name']}` lets it go on",
+                f"{each.name} is held since {each.paused_at:%Y-%m-%d %H:%M}, {_wait(each)}",
+                f"`outbox resume {each.name}` lets it go on",
             )
 
 
-def _paused_publishers(seen: Overview) -> Iterator[Check]:
+def _standing(seen: Overview) -> Iterator[Check]:
     for each in seen.subscriptions:
-        if each["broker_away"] is not None and each["retired_at"] is None:
+        if each.stands_still is not None and each.retired_at is None:
+            is_handler = each.kind == "handler"
             yield warn(
-                "publisher",
-                f"{each['name']} is paused, {_wait(each['waiting'])}: {each['broker_away']}",
-                "mend the broker, and it goes on by itself within seconds; nothing is lost and nobody is charged",
+                "handler" if is_handler else "publisher",
+                f"{each.name} {'stands still' if is_handler else 'is paused'}, {_wait(each)}: {each.stands_still}",
+                f"mend {'that' if is_handler else 'the broker'}, and it goes on by itself within seconds; nothing is "
+                "lost and nobody is charged",
             )
 
 
@@ -163,5 +165,6 @@ def _are(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _wait(number: int) -> str:
-    return f"{number} {'waits' if number == 1 else 'wait'}"
+def _wait(each: SubscriptionState) -> str:
+    number = each.lag_events + each.waiting
+    return f"{'at least ' if each.lag_is_at_least else ''}{number} {'waits' if number == 1 else 'wait'}"

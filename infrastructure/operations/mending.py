@@ -9,17 +9,16 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.operations.abilities import relays
 from outbox_kernel.infrastructure.operations.selection import NothingFound, no_subscription
-from outbox_kernel.infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT
+from outbox_kernel.infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT, SUBSCRIPTIONS_OF
 from outbox_kernel.infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
     LOCK_DELIVERIES,
-    RECOUNT_EVENTS,
     RETRY,
     RETRY_AGAIN,
     SKIP,
+    SKIP_AHEAD,
     SUBSCRIPTION_NAMES,
 )
-from outbox_kernel.infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,9 +26,12 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.selection import Selection
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # Relays that settle one of these events wait for us meanwhile.
 BATCH_MAX = 500
+AHEAD = "pending"
+"""What is chosen without a delivery: the handler has not come to the event yet."""
 
 
 class BeingHandled(InfrastructureError):
@@ -79,23 +81,42 @@ async def choose_for_retry(desk: Desk, selection: Selection, *, skipped: bool = 
     statuses = ["dead"]
     if skipped or selection.event_id is not None:
         statuses.append("skipped")
-    return await _choose(desk, selection, statuses)
+    chosen = await _choose(desk, selection, statuses)
+    if not chosen:
+        await _tell_why_nothing(desk, selection)
+    return chosen
 
 
 async def choose_for_skip(desk: Desk, selection: Selection, *, all_waiting: bool = False) -> list[Chosen]:
-    """Choose what failed. Of one event all that is unsettled; in bulk what merely waits only when asked for."""
+    """Choose what failed. Of one event all that is unsettled; in bulk what merely waits only when asked for.
+
+    Of one event and one handler, that it has not come to yet, too: then it is skipped at its turn.
+    """
     one = selection.event_id is not None
     statuses = ["dead", *(["waiting"] if one or all_waiting else []), *(["leased"] if one else [])]
-    chosen = await _choose(desk, selection, statuses)
+    chosen = await _choose(desk, selection, statuses) or await _choose_ahead(desk, selection)
+    if not chosen:
+        await _tell_why_nothing(desk, selection)
     if any(each.status == "leased" for each in chosen):
         await _require_given_up(desk, chosen[0].event_id, {each.handler for each in chosen})
     return chosen
 
 
+async def _choose_ahead(desk: Desk, selection: Selection) -> list[Chosen]:
+    if selection.event_id is None or selection.handler is None:
+        return []
+    due = await desk.run(SUBSCRIPTIONS_OF, event_id=selection.event_id)
+    return [
+        Chosen(row["position"], selection.event_id, row["name"], AHEAD)
+        for row in due
+        if row["name"] == selection.handler and not row["is_passed"]
+    ]
+
+
 async def _require_given_up(desk: Desk, event_id: UUID, handlers: set[str]) -> None:
     """Refuse what a relay has in its hands; what a relay had that is no more is nobody's."""
     live = {(relay.id, relay.epoch) for relay in await relays(desk) if relay.live}
-    for row in await desk.fetch(DELIVERIES_OF, [event_id]):
+    for row in await desk.run(DELIVERIES_OF, event_ids=[event_id]):
         if row["handler"] in handlers and (row["lease_relay"], row["lease_epoch"]) in live:
             raise BeingHandled(
                 f"{row['handler']} is handling event {event_id} right now: wait until that run has ended "
@@ -127,39 +148,37 @@ async def skip(
     desk: Desk, chosen: Sequence[Chosen], advance: Callable[[int], None] = lambda _: None
 ) -> Change:
     """Let deliveries go without an effect; the last first, so that none gets its turn while others are skipped."""
-    return await _in_batches(desk, list(reversed(chosen)), SKIP, advance)
+    statement = SKIP_AHEAD if chosen and chosen[0].status == AHEAD else SKIP
+    return await _in_batches(desk, list(reversed(chosen)), statement, advance)
 
 
 async def _choose(desk: Desk, selection: Selection, statuses: Sequence[str]) -> list[Chosen]:
-    rows = await desk.fetch(CHOOSE_DELIVERIES, *await selection.arguments(desk), statuses, True)  # noqa: FBT003
-    if not rows and selection.event_id is not None:
-        raise NothingFound(await _why_nothing(desk, selection))
-    if not rows and selection.handler is not None:
-        await _require_known(desk, selection.handler)
+    rows = await desk.run(CHOOSE_DELIVERIES, **await selection.arguments(desk), statuses=statuses)
     return [Chosen(*row) for row in rows]
 
 
-async def _require_known(desk: Desk, handler: str) -> None:
-    """Tell a name that was mistyped from one that has nothing to mend."""
-    names = [row[0] for row in await desk.fetch(SUBSCRIPTION_NAMES)]
-    if handler not in names:
-        raise no_subscription(handler, names)
+async def _tell_why_nothing(desk: Desk, selection: Selection) -> None:
+    """Raise NothingFound where what is named is not there; of a name that has nothing to mend, say nothing."""
+    if selection.event_id is not None:
+        raise NothingFound(await _why_nothing(desk, selection))
+    if selection.handler is not None:
+        names = [row[0] for row in await desk.run(SUBSCRIPTION_NAMES)]
+        if selection.handler not in names:
+            raise no_subscription(selection.handler, names)
 
 
 async def _why_nothing(desk: Desk, selection: Selection) -> str:
-    event = await desk.fetch(EVENT, selection.event_id)
+    event = await desk.run(EVENT, event_id=selection.event_id, position=None)
     if not event:
         return f"there is no event {selection.event_id}: `outbox events` lists the newest"
-    deliveries = {
-        row["handler"]: row["status"] for row in await desk.fetch(DELIVERIES_OF, [selection.event_id])
-    }
+    rows = await desk.run(DELIVERIES_OF, event_ids=[selection.event_id])
+    deliveries, status = [row["handler"] for row in rows], event[0]["status"]
     if selection.handler is not None and selection.handler not in deliveries:
         known = f" (those of {', '.join(deliveries)} are)" if deliveries else ""
         return (
             f"no delivery of event {selection.event_id} to {selection.handler!r} is on record{known}: "
-            f"the event is {event[0]['status']}, `outbox show {selection.event_id}` tells more"
+            f"the event is {status}, `outbox show {selection.event_id}` tells more"
         )
-    status = event[0]["status"]
     remedy = (
         "`outbox replay` runs a handler again"
         if status == "delivered"
@@ -169,7 +188,7 @@ async def _why_nothing(desk: Desk, selection: Selection) -> str:
 
 
 async def _in_batches(
-    desk: Desk, chosen: Sequence[Chosen], statement: str, advance: Callable[[int], None]
+    desk: Desk, chosen: Sequence[Chosen], statement: Statement, advance: Callable[[int], None]
 ) -> Change:
     changed = 0
     for start in range(0, len(chosen), BATCH_MAX):
@@ -181,16 +200,12 @@ async def _in_batches(
     return Change(len(chosen), changed)
 
 
-async def change(desk: Desk, batch: Sequence[Chosen], statement: str) -> int:
-    """Change some deliveries and what that makes of their events, in one transaction; return how many."""
-    positions = sorted({each.position for each in batch})
-    keys = [each.event_id for each in batch], [each.handler for each in batch]
+async def change(desk: Desk, batch: Sequence[Chosen], statement: Statement) -> int:
+    """Change some deliveries, in one transaction; return how many."""
+    keys = {"event_ids": [each.event_id for each in batch], "handlers": [each.handler for each in batch]}
 
     async def work() -> int:
-        await desk.fetch(LOCK_EVENTS, positions)
-        await desk.fetch(LOCK_DELIVERIES, *keys)
-        rows = await desk.fetch(statement, *keys, desk.now)
-        await desk.fetch(RECOUNT_EVENTS, positions, desk.now)
-        return len(rows)
+        await desk.run(LOCK_DELIVERIES, **keys)
+        return len(await desk.run(statement, **keys))
 
     return await desk.in_turn(work)

@@ -8,16 +8,89 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.infrastructure.operations.abilities import carried_no_more, relays, stranded
-from outbox_kernel.infrastructure.outbox.sql.inspection import BACKLOG, OLDEST, SUBSCRIPTIONS_AND_DELIVERIES
+from outbox_kernel.infrastructure.outbox.sql.standing import (
+    EVENTS_THERE_ARE,
+    LAG,
+    OLDEST,
+    SUBSCRIPTIONS_AND_DELIVERIES,
+)
 from outbox_kernel.infrastructure.relay.pausing import QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from outbox_kernel.infrastructure.operations.abilities import Relay, Stranded
     from outbox_kernel.infrastructure.operations.desk import Desk
 
-Row = dict[str, Any]
+# So many events behind a cursor are looked at: of what is further behind it is only said that it is more.
+LAG_EVENTS_MAX = 10_000
+# A larger table is not counted but estimated.
+COUNT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@attrs.frozen
+class Backlog:
+    """How many events are where; each is counted once, for the first of these that it is."""
+
+    pending: int
+    """Somebody has yet to come to them."""
+    pending_is_at_least: bool
+    """Whether there may be more of them: not all was looked at."""
+    open: int
+    """They have a delivery that is to be run."""
+    dead: int
+    """They have a dead one."""
+    delivered: int | None
+    """None where it is not known how many are pending."""
+    delivered_is_estimated: bool
+
+
+@attrs.frozen
+class Undelivered:
+    """The oldest event that is not delivered."""
+
+    position: int
+    event_id: Any
+    event_type: str
+    created_at: datetime
+    status: str
+    age_seconds: float
+
+
+@attrs.frozen
+class SubscriptionState:
+    """A subscription, or a name that has deliveries and never was one."""
+
+    name: str
+    kind: str | None
+    patterns: list[str] | None
+    source: str | None
+    """The queue whose events it is for; None: those written here."""
+    ordered: bool | None
+    since: datetime | None
+    paused_at: datetime | None
+    retired_at: datetime | None
+    waiting: int
+    """Deliveries, as are the next two."""
+    leased: int
+    dead: int
+    lag_events: int
+    """Events behind its cursors."""
+    lag_is_at_least: bool
+    """Whether there may be more of them: not all was looked at."""
+    lag_seconds: float | None
+    """Since when the oldest of them stands there."""
+    carried_by: int
+    """Live relays."""
+    carried_no_more: list[str]
+    """Its patterns that no live relay of its name carries."""
+    stands_still: str | None
+    """Why, as the relay says that waits for its broker, or for what its handler needs."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether events stand behind its cursors, and no live relay reads on for it."""
+        return bool(self.lag_events and not self.carried_by)
 
 
 @attrs.frozen
@@ -36,9 +109,9 @@ class Overview:
     """The state of an outbox at a glance."""
 
     relays: list[Relay]
-    backlog: Row
-    oldest: Row | None
-    subscriptions: list[Row]
+    backlog: Backlog
+    oldest: Undelivered | None
+    subscriptions: list[SubscriptionState]
     stranded: list[Stranded]
     queues: list[StuckQueue]
 
@@ -48,31 +121,67 @@ class Overview:
         return [relay for relay in self.relays if relay.live]
 
     @property
-    def is_unclaimed(self) -> bool:
-        """Whether there are events to claim, and relays that live, but none that claims events."""
-        waiting = self.backlog["pending"] + self.backlog["leased"]
-        return bool(waiting and self.live) and not any(relay.takes_events for relay in self.live)
+    def unread(self) -> list[SubscriptionState]:
+        """The subscriptions that events stand behind, and no live relay reads on for."""
+        return [each for each in self.subscriptions if each.is_unread]
 
 
 async def overview(desk: Desk) -> Overview:
     """Look at the whole outbox; the cost goes with what is unsettled, not with what is stored."""
     found = await relays(desk)
-    subscriptions = [dict(row) for row in await desk.fetch(SUBSCRIPTIONS_AND_DELIVERIES)]
-    for each in subscriptions:
-        each["carried_by"] = sum(relay.live and each["name"] in relay.abilities for relay in found)
-        told = [relay.pauses[each["name"]] for relay in found if relay.live and each["name"] in relay.pauses]
-        patterns = () if each["retired_at"] else each["patterns"] or ()
-        each["carried_no_more"] = carried_no_more(found, each["name"], patterns)
-        each["broker_away"] = min(told, key=lambda pause: pause["since"])["reason"] if told else None
-    oldest = await desk.fetch(OLDEST, desk.now)
+    *lags, total = await desk.run(LAG, name=None, look_max=LAG_EVENTS_MAX)
+    by_name = {row["name"]: row for row in lags}
+    rows = await desk.run(SUBSCRIPTIONS_AND_DELIVERIES)
+    subscriptions = [_state(row, by_name.get(row["name"]), found) for row in rows]
     return Overview(
         relays=found,
-        backlog=dict(await desk.fetch_one(BACKLOG)),
-        oldest=dict(oldest[0]) if oldest else None,
+        backlog=await _backlog(desk, total, is_at_least=any(row["is_at_least"] for row in lags)),
+        oldest=await _oldest(desk, (row["position"] for row in lags)),
         subscriptions=subscriptions,
         stranded=await stranded(desk, found, subscriptions),
         queues=_stuck_queues(found),
     )
+
+
+async def lag_of(desk: Desk, name: str) -> tuple[int, bool]:
+    """Return how many events stand behind a subscription, and whether there may be more."""
+    *lags, _ = await desk.run(LAG, name=name, look_max=LAG_EVENTS_MAX)
+    return (lags[0]["events"], lags[0]["is_at_least"]) if lags else (0, False)
+
+
+def _state(
+    row: Mapping[str, Any], lag: Mapping[str, Any] | None, found: Iterable[Relay]
+) -> SubscriptionState:
+    name, live = row["name"], [relay for relay in found if relay.live]
+    told = [relay.pauses[name] for relay in live if name in relay.pauses]
+    return SubscriptionState(
+        **row,
+        lag_events=lag["events"] if lag else 0,
+        lag_is_at_least=bool(lag and lag["is_at_least"]),
+        lag_seconds=lag["seconds"] if lag else None,
+        carried_by=sum(name in relay.abilities for relay in live),
+        carried_no_more=carried_no_more(live, name, () if row["retired_at"] else row["patterns"] or ()),
+        stands_still=min(told, key=lambda pause: pause["since"])["reason"] if told else None,
+    )
+
+
+async def _backlog(desk: Desk, total: Mapping[str, Any], *, is_at_least: bool) -> Backlog:
+    there_are = await desk.run_one(EVENTS_THERE_ARE, count_bytes_max=COUNT_BYTES_MAX)
+    undelivered = total["events"] + total["open"] + total["dead"]
+    return Backlog(
+        pending=total["events"],
+        pending_is_at_least=is_at_least,
+        open=total["open"],
+        dead=total["dead"],
+        delivered=None if is_at_least else max(0, there_are["events"] - undelivered),
+        delivered_is_estimated=there_are["is_estimated"],
+    )
+
+
+async def _oldest(desk: Desk, behind: Iterable[int | None]) -> Undelivered | None:
+    position = min((each for each in behind if each is not None), default=None)
+    rows = await desk.run(OLDEST, position=position)
+    return Undelivered(**rows[0]) if rows else None
 
 
 def _stuck_queues(found: Iterable[Relay]) -> list[StuckQueue]:

@@ -1,4 +1,9 @@
-"""Replay: give a handler the past, in order (R4)."""
+"""Replay: give a handler the past again, in order (R4, R17).
+
+From a position on, its cursors go back: nothing is written for each event, and receipts still keep effects from
+happening twice. The relay goes back with what is unsettled ahead of the new place, too (`relay/going_back.py`). Single
+events, or those of an aggregate, get deliveries.
+"""
 
 from __future__ import annotations
 
@@ -7,103 +12,136 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.operations.mending import BATCH_MAX
-from outbox_kernel.infrastructure.operations.selection import type_pattern
+from outbox_kernel.infrastructure.operations.overview import lag_of
+from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired, subscription
 from outbox_kernel.infrastructure.outbox.sql.operations import (
-    ARRANGE,
-    BOUNDS,
-    PAST_EVENTS,
-    RECOUNT_EVENTS,
+    ASKED_FOR,
+    FORGET_EFFECTS,
+    HIGHEST,
     REPLAY,
+    REWIND,
+    SINCE,
 )
-from outbox_kernel.infrastructure.outbox.sql.outcomes import LOCK_EVENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from datetime import datetime
+    from uuid import UUID
 
     from outbox_kernel.infrastructure.operations.desk import Desk
-    from outbox_kernel.infrastructure.operations.subscriptions import Subscription
+    from outbox_kernel.infrastructure.operations.selection import AggregateKey
 
 WINDOW_EVENTS = 5_000
-_SETTLED = ("delivered", "dead")
+
+
+@attrs.frozen
+class Rewound:
+    """What going back came to."""
+
+    position: int
+    """That of the event which comes next."""
+    shards: int
+    """How many of its cursors go back; the others have yet to come here."""
+    events: int
+    """How many events stand before it now."""
+    is_at_least: bool
+    """Whether there may be more of them: not all was looked at."""
+    effects: int
+    """How many effects are allowed to happen again."""
 
 
 @attrs.frozen
 class Replayed:
-    """What a replay came to: events seen that match, made due, and left to the relays that are at them."""
+    """What asking for single events came to: those that match, were made due, and that it has yet to come to."""
 
     matching: int
     due: int
-    in_flight: int
+    ahead: int
+
+
+async def since(desk: Desk, moment: datetime) -> int:
+    """Return the position from which on everything was stored since a moment."""
+    position: int = (await desk.run_one(SINCE, since=moment))["position"]
+    return position
+
+
+async def rewind(
+    desk: Desk,
+    name: str,
+    position: int,
+    *,
+    again: bool = False,
+    begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
+) -> Rewound:
+    """Have a subscription handle everything from a position on once more, in order."""
+    await _require_due(desk, name)
+    last: int = (await desk.run_one(HIGHEST))["position"]
+    advance = begin(max(0, last - position + 1) if again else 0)
+
+    async def work() -> tuple[int, int]:
+        shards = len(await desk.run(REWIND, name=name, position=position))
+        return shards, await _forget_effects(desk, name, position, last, advance) if again else 0
+
+    shards, effects = await desk.in_turn(work)
+    await desk.wake_relays()
+    events, is_at_least = await lag_of(desk, name)
+    return Rewound(position, shards, events, is_at_least, effects)
+
+
+async def _forget_effects(
+    desk: Desk, name: str, position: int, last: int, advance: Callable[[int], None]
+) -> int:
+    effects = 0
+    while position <= last:
+        row = await desk.run_one(
+            FORGET_EFFECTS, name=name, position=position, last=last, events_max=WINDOW_EVENTS
+        )
+        effects += row["effects"]
+        behind = (last if row["last"] is None else row["last"]) + 1
+        advance(behind - position)
+        position = behind
+    return effects
 
 
 async def replay(
     desk: Desk,
     name: str,
-    since: datetime,
     *,
+    event_id: UUID | None = None,
+    aggregate: AggregateKey | None = None,
     again: bool = False,
-    begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
 ) -> Replayed:
-    """Make past events due for a handler: all of them at once, or none.
+    """Make an event, or those of an aggregate, due by deliveries: all at once, or none.
 
-    In one transaction, or an aggregate's next event could be handled before its past is complete. Relays never
-    wait for what that holds: events that they may be settling come last.
+    What comes later and is not read yet waits behind them. What it has yet to come to, it gets anyway.
     """
-    found = await subscription(desk, name)
-    if found.retired_at is not None:
-        raise SubscriptionRetired(f"{name!r} is retired: start a relay that carries it, then replay")
-    bounds = await desk.fetch_one(BOUNDS)
-    advance = begin(bounds["last"] - bounds["first"] + 1 if bounds["last"] else 0)
+    await _require_due(desk, name)
+    asked = await desk.run(
+        ASKED_FOR,
+        name=name,
+        event_id=event_id,
+        types=await aggregate.types(desk) if aggregate else None,
+        ids=aggregate and aggregate.ids,
+    )
+    if not asked:
+        what = f"event {event_id}" if aggregate is None else f"an event of aggregate {aggregate}"
+        raise NothingFound(f"{name!r} is not due for {what}: `outbox events` lists the newest")
+    positions = [row["position"] for row in asked if row["is_passed"]]
 
-    async def work() -> Replayed:
-        return await _walk(desk, found, since, again, bounds["first"] - 1, bounds["last"], advance)
+    async def work() -> int:
+        due = 0
+        for start in range(0, len(positions), BATCH_MAX):
+            batch = positions[start : start + BATCH_MAX]
+            due += len(await desk.run(REPLAY, name=name, positions=batch, again=again))
+        return due
 
-    replayed = await desk.in_turn(work)
-    if replayed.due:
+    due = await desk.in_turn(work)
+    if due:
         await desk.wake_relays()
-    return replayed
+    return Replayed(len(asked), due, len(asked) - len(positions))
 
 
-async def _walk(
-    desk: Desk,
-    handler: Subscription,
-    since: datetime,
-    again: bool,  # noqa: FBT001 - as the operator said
-    after: int,
-    upto: int,
-    advance: Callable[[int], None],
-) -> Replayed:
-    pattern, matching, in_flight = type_pattern(handler.patterns), 0, 0
-    of_queues = type_pattern(handler.types_of_queues) if handler.is_for_queues else None
-    unsettled: list[int] = []
-    due: list[int] = []
-    while after < upto:
-        *rows, (last, _) = await desk.fetch(
-            *(PAST_EVENTS, pattern, since, after, upto, WINDOW_EVENTS, handler.name, of_queues)
-        )
-        matching += len(rows)
-        settled = [row["position"] for row in rows if row["status"] in _SETTLED]
-        unsettled += [row["position"] for row in rows if row["status"] == "open"]
-        in_flight += sum(row["status"] in ("pending", "leased") for row in rows)
-        due += await _make_due(desk, handler, settled, again=again)
-        last = upto if last is None else last
-        advance(last - after)
-        after = last
-    due += await _make_due(desk, handler, unsettled, again=again)
-    if handler.ordered and handler.is_for_queues:
-        await desk.fetch(ARRANGE, handler.name, due)
-    return Replayed(matching, len(due), in_flight)
-
-
-async def _make_due(desk: Desk, handler: Subscription, positions: Sequence[int], *, again: bool) -> list[int]:
-    due: list[int] = []
-    for start in range(0, len(positions), BATCH_MAX):
-        batch = positions[start : start + BATCH_MAX]
-        await desk.fetch(LOCK_EVENTS, batch)
-        rows = await desk.fetch(REPLAY, handler.name, handler.ordered, batch, again, desk.now)
-        changed = [row["position"] for row in rows]
-        await desk.fetch(RECOUNT_EVENTS, changed, desk.now)
-        due += changed
-    return due
+async def _require_due(desk: Desk, name: str) -> None:
+    if (await subscription(desk, name)).retired_at is not None:
+        raise SubscriptionRetired(f"{name!r} is retired: start a relay that carries it, then replay")

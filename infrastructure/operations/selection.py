@@ -55,7 +55,7 @@ class AggregateKey:
 
     async def types(self, desk: Desk) -> list[str]:
         """Return the types it may be of: asked by type and id, the outbox answers from an index."""
-        return [self.type] if self.type else [row[0] for row in await desk.fetch(AGGREGATE_TYPES)]
+        return [self.type] if self.type else [row[0] for row in await desk.run(AGGREGATE_TYPES)]
 
 
 @attrs.frozen
@@ -96,11 +96,15 @@ class Selection:
     aggregate: AggregateKey | None = None
     event_type: str | None = None
 
-    async def arguments(self, desk: Desk) -> tuple[object, ...]:
-        """Return the first parameters of CHOOSE_DELIVERIES."""
-        types = await self.aggregate.types(desk) if self.aggregate else None
-        pattern = type_pattern([self.event_type]) if self.event_type else None
-        return self.event_id, self.handler, pattern, types, self.aggregate and self.aggregate.ids
+    async def arguments(self, desk: Desk) -> dict[str, object]:
+        """Return what CHOOSE_DELIVERIES takes of it."""
+        return {
+            "event_id": self.event_id,
+            "handler": self.handler,
+            "pattern": type_pattern([self.event_type]) if self.event_type else None,
+            "types": await self.aggregate.types(desk) if self.aggregate else None,
+            "ids": self.aggregate and self.aggregate.ids,
+        }
 
 
 def _uuids_in(text: str) -> list[UUID]:
@@ -123,8 +127,7 @@ def type_pattern(patterns: Iterable[str], *, but: Iterable[str] = ()) -> str:
 
 
 def _regular(pattern: str) -> str:
-    # No event type has a slash: it parts a queue from what came through it, which is for that queue's handlers.
     return "".join(
-        "[^/]*" if character == "*" else "[^/]" if character == "?" else re.escape(character)
+        ".*" if character == "*" else "." if character == "?" else re.escape(character)
         for character in pattern
     )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _OPEN = ("waiting", "dead", "leased")
 
@@ -54,29 +55,21 @@ class Subscription:
     name: str
     kind: str
     patterns: list[str]
+    source: str | None
+    """The queue whose events it is for; None: those written here."""
     ordered: bool
     since: datetime
     paused_at: datetime | None
     retired_at: datetime | None
     carried_by: list[str]
 
-    @property
-    def is_for_queues(self) -> bool:
-        """Whether it is for what comes through queues: then it says `queue/event_type`."""
-        return bool(self.types_of_queues)
-
-    @property
-    def types_of_queues(self) -> list[str]:
-        """The event types that it is for in queues."""
-        return [_type_of(pattern) for pattern in self.patterns if "/" in pattern]
-
 
 async def subscription(desk: Desk, name: str) -> Subscription:
     """Find a subscription, or raise NothingFound with the names there are."""
-    rows = await desk.fetch(SUBSCRIPTION, name, desk.now)
+    rows = await desk.run(SUBSCRIPTION, name=name)
     if rows:
         return Subscription(*rows[0])
-    raise no_subscription(name, [row[0] for row in await desk.fetch(SUBSCRIPTION_NAMES)])
+    raise no_subscription(name, [row[0] for row in await desk.run(SUBSCRIPTION_NAMES)])
 
 
 async def pause(desk: Desk, name: str) -> bool:
@@ -84,7 +77,7 @@ async def pause(desk: Desk, name: str) -> bool:
     found = await subscription(desk, name)
     if found.retired_at is not None:
         raise SubscriptionRetired(f"{name!r} is retired and due for nothing: there is nothing to pause")
-    return await _change(desk, PAUSE, name, desk.now)
+    return await _change(desk, PAUSE, name)
 
 
 async def resume(desk: Desk, name: str) -> bool:
@@ -111,8 +104,8 @@ async def retire(
     found = await subscription(desk, name)
 
     async def work() -> bool:
-        await desk.fetch(HOLD_SUBSCRIPTION, name)
-        return await _change(desk, RETIRE_UNCARRIED, name, desk.now)
+        await desk.run(HOLD_SUBSCRIPTION, name=name)
+        return await _change(desk, RETIRE_UNCARRIED, name)
 
     newly = await desk.in_turn(work)
     if not newly and (found.carried_by or found.retired_at is None):
@@ -122,7 +115,7 @@ async def retire(
             "deploy the code without that handler first, or hold it with `outbox pause`"
         )
     arguments = await Selection(handler=name).arguments(desk)
-    rows = await desk.fetch(CHOOSE_DELIVERIES, *arguments, _OPEN, True)  # noqa: FBT003
+    rows = await desk.run(CHOOSE_DELIVERIES, **arguments, statuses=_OPEN)
     ended = await skip(desk, [Chosen(*row) for row in rows], begin(len(rows)))
     return Retired(newly, ended.changed)
 
@@ -139,13 +132,14 @@ async def retire_pattern(
     """
 
     async def work() -> tuple[bool, list[str]]:
-        await desk.fetch(HOLD_SUBSCRIPTION, name)
+        await desk.run(HOLD_SUBSCRIPTION, name=name)
         others = await _others(desk, name, pattern)
-        return bool(await desk.fetch(RETIRE_PATTERN, name, pattern)), others
+        return bool(await desk.run(RETIRE_PATTERN, name=name, pattern=pattern)), others
 
     newly, others = await desk.in_turn(work)
-    types = type_pattern([_type_of(pattern)], but=map(_type_of, others))
-    rows = await desk.fetch(CHOOSE_DELIVERIES, None, name, types, None, None, _OPEN, True)  # noqa: FBT003
+    arguments = await Selection(handler=name).arguments(desk)
+    arguments["pattern"] = type_pattern([pattern], but=others)
+    rows = await desk.run(CHOOSE_DELIVERIES, **arguments, statuses=_OPEN)
     if not (newly or rows):
         known = ", ".join(map(repr, others))
         raise NothingFound(f"{name!r} has no pattern {pattern!r}: there is {known}")
@@ -177,13 +171,8 @@ async def _require_uncarried(desk: Desk, name: str, pattern: str) -> None:
         )
 
 
-def _type_of(pattern: str) -> str:
-    """What a delivery can be told by: a handler runs what has its type, through whichever queue that came."""
-    return pattern.rpartition("/")[2]
-
-
-async def _change(desk: Desk, statement: str, *arguments: object) -> bool:
-    changed = bool(await desk.fetch(statement, *arguments))
+async def _change(desk: Desk, statement: Statement, name: str) -> bool:
+    changed = bool(await desk.run(statement, name=name))
     if changed:
         await desk.wake_relays()
     return changed

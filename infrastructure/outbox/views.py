@@ -12,7 +12,8 @@ from sqlalchemy import event as events
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.fragments import is_due, is_passed, shard
+from outbox_kernel.infrastructure.outbox.sql.fragments import is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 from outbox_kernel.infrastructure.outbox.statements import qualified
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ COMMENTS = {
 # LATERAL with a LIMIT, which no planner turns into a join of all progress there is.
 CURSOR_PLACES = """
 SELECT cursor.subscription, cursor.shard, cursor.lease_relay AS owner, cursor.reader,
-       place.position, place.snapshot, place.server, place.recorded_at, server.floor
+       least(place.position, cursor.rewind_to) AS position, place.snapshot, place.server, place.recorded_at,
+       server.floor
 FROM {outbox_cursors} AS cursor
 LEFT JOIN LATERAL (
   SELECT progress.position, progress.snapshot, progress.server, progress.recorded_at
@@ -42,47 +44,6 @@ LEFT JOIN LATERAL (
   WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS place ON true
 LEFT JOIN {outbox_servers} AS server ON server.number = place.server
 """
-
-_OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard('event')}"
-_FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.number = progress.server)"
-
-# A cursor has gone with one reader after the other, a stretch of progress with each; one that ended before the event
-# was written has not passed it. A stretch that has passed it is walked from the event's position, a step or two.
-# They are in order, so that the first that has passed it is the last that is looked at.
-# What stood behind the place at which the subscription began was never due for it, and gives no moment.
-_PASSED_AT = f"""
-SELECT max(pass.recorded_at)
-FROM {{outbox_subscriptions}} AS subscription
-CROSS JOIN LATERAL (
-  SELECT step.recorded_at, step.number = first.number AND NOT EXISTS (
-    SELECT FROM {{outbox_cursors_past}} AS cursor
-    WHERE {_OF_CURSOR} AND cursor.until < stretch.until) AS at_its_beginning
-  FROM (
-    SELECT reader, first_number, 9223372036854775807 AS last_number, 'infinity'::timestamptz AS until
-    FROM {{outbox_cursors}} AS cursor WHERE {_OF_CURSOR}
-    UNION ALL
-    SELECT reader, first_number, last_number, until FROM {{outbox_cursors_past}} AS cursor
-    WHERE {_OF_CURSOR} AND cursor.until >= event.created_at
-    ORDER BY until) AS stretch
-  CROSS JOIN LATERAL (
-    SELECT progress.number, progress.position FROM {{outbox_progress}} AS progress
-    WHERE progress.reader = stretch.reader AND progress.number >= stretch.first_number
-    ORDER BY progress.number LIMIT 1) AS first
-  CROSS JOIN LATERAL (
-    SELECT progress.number, progress.position, progress.snapshot, {_FLOOR} AS floor
-    FROM {{outbox_progress}} AS progress
-    WHERE progress.reader = stretch.reader AND progress.number <= stretch.last_number
-    ORDER BY progress.number DESC LIMIT 1) AS last
-  CROSS JOIN LATERAL (
-    SELECT progress.number, progress.recorded_at FROM {{outbox_progress}} AS progress
-    WHERE progress.reader = stretch.reader AND progress.number BETWEEN first.number AND last.number
-      AND progress.position BETWEEN greatest(event.position, first.position) AND last.position
-      AND {is_passed("event", "progress", _FLOOR)}
-    ORDER BY progress.position, progress.number LIMIT 1) AS step
-  WHERE {is_passed("event", "last")}
-  ORDER BY stretch.until LIMIT 1) AS pass
-WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
-"""  # noqa: S608 - the words are ours
 
 # What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
 # By OFFSET 0 the outcome is worked out once, and not wherever it is named.
@@ -103,10 +64,15 @@ CROSS JOIN LATERAL (
       SELECT FROM {{outbox_subscriptions}} AS subscription
       WHERE {is_due("subscription", "event")} AND (
         SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor
-        WHERE {_OF_CURSOR}) IS NOT TRUE) THEN 'pending'
+        WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
     WHEN delivery.is_open THEN 'open'
     WHEN delivery.is_dead THEN 'dead'
     ELSE 'delivered' END AS status OFFSET 0) AS outcome
+"""  # noqa: S608 - the words are ours
+_PASSED_AT = f"""
+SELECT max(pass.recorded_at)
+FROM {{outbox_subscriptions}} AS subscription CROSS JOIN LATERAL ({PASS}) AS pass
+WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
 """  # noqa: S608 - the words are ours
 _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at)"
 

@@ -311,7 +311,8 @@ def _views() -> None:
     op.execute("""
         CREATE VIEW outbox_cursor_places AS
         SELECT cursor.subscription, cursor.shard, cursor.lease_relay AS owner, cursor.reader,
-               place.position, place.snapshot, place.server, place.recorded_at, server.floor
+               least(place.position, cursor.rewind_to) AS position, place.snapshot, place.server, place.recorded_at,
+               server.floor
         FROM outbox_cursors AS cursor
         LEFT JOIN LATERAL (
           SELECT progress.position, progress.snapshot, progress.server, progress.recorded_at

@@ -1,72 +1,76 @@
 """Operating: what an operator changes by hand (O1, R4, R6, R7).
 
-Each of these runs in a transaction that has locked, in this order: the operators' turn, the events by position,
-the deliveries by position. Relays lock events and deliveries in the same order.
+Each of these runs in a transaction that has locked, in this order: the operators' turn, the deliveries by position.
+Relays lock deliveries in the same order.
 """
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
+from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
 from outbox_kernel.kernel.errors import SecondCommit
 
 # One operator at a time, so that two of them never wait for each other in a ring.
-TAKE_TURN = """
+TAKE_TURN = Statement("""
 SELECT pg_advisory_xact_lock(hashtextextended('outbox-kernel operate {outbox_events}', 0))
-"""
+""")
 
-# The server's time, by which all of this goes. 1 now.
-CLOCK = """
-SELECT coalesce($1::timestamptz, clock_timestamp())
-"""
+# The server's time, by which all of this goes.
+CLOCK = Statement(f"SELECT {NOW}")
 
-# Wake the relays, once what there is to see has been committed. 1 channel.
-WAKE = """
-SELECT pg_notify($1, 'deliveries')
-"""
+# Wake the relays, once what there is to see has been committed.
+WAKE = Statement("SELECT pg_notify(:channel, 'deliveries')")
 
 # What is left of a run that would have committed a second effect, as its error says: the first one is there.
 _HALF_DONE = f"""delivery.error_message LIKE '{SecondCommit.__name__}: %' AND EXISTS (
       SELECT FROM {{outbox_receipts}} AS first
       WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done')"""
 
-# Choose deliveries, in the order of their turns, with the positions of their events and whether they are half done.
-# 1 event id, 2 handler, 3 event types as a pattern, 4 aggregate types, 5 aggregate ids (each null: any), 6 statuses,
-# 7 whether those that wait after a failure are meant too.
-CHOOSE_DELIVERIES = f"""
-SELECT event.position, delivery.event_id, delivery.handler, delivery.status,
+# What is to be skipped once its turn has come: an operator has said so before anybody came to the event.
+_TO_BE_SKIPPED = """EXISTS (
+      SELECT FROM {outbox_receipts} AS receipt WHERE receipt.event_id = delivery.event_id
+        AND receipt.handler = delivery.handler AND receipt.outcome = 'skipped')"""
+
+# Choose deliveries of these statuses, in the order of their turns, and those that wait after a failure; with the
+# skipped ones those that are to be. (Null: any.)
+CHOOSE_DELIVERIES = Statement(f"""
+SELECT delivery.position, delivery.event_id, delivery.handler, delivery.status,
        coalesce({_HALF_DONE}, false) AS half_done
 FROM {{outbox_deliveries}} AS delivery JOIN {{outbox_events}} AS event USING (event_id)
-WHERE ($1::uuid IS NULL OR delivery.event_id = $1)
-  AND ($2::text IS NULL OR delivery.handler = $2)
-  AND ($3::text IS NULL OR event.event_type ~ $3)
-  AND ($4::text[] IS NULL OR event.aggregate_type = ANY ($4))
-  AND ($5::uuid[] IS NULL OR event.aggregate_id = ANY ($5))
-  AND (delivery.status = ANY ($6::text[]) OR ($7 AND delivery.status = 'waiting' AND delivery.attempts > 0))
+WHERE (:event_id::uuid IS NULL OR delivery.event_id = :event_id)
+  AND (:handler::text IS NULL OR delivery.handler = :handler)
+  AND (:pattern::text IS NULL OR event.event_type ~ :pattern)
+  AND (:types::text[] IS NULL OR event.aggregate_type = ANY (:types))
+  AND (:ids::uuid[] IS NULL OR event.aggregate_id = ANY (:ids))
+  AND (delivery.status = ANY (:statuses::text[]) OR (delivery.status = 'waiting' AND (
+    delivery.attempts > 0 OR ('skipped' = ANY (:statuses::text[]) AND {_TO_BE_SKIPPED}))))
 ORDER BY delivery.position, delivery.handler
-"""  # noqa: S608 - the rule is ours
+""")  # noqa: S608 - the rules are ours
 
-# Hold deliveries against claims, in the order in which claims take them. 1 event ids, 2 handlers.
-LOCK_DELIVERIES = """
+# Hold deliveries against claims, in the order in which claims take them.
+LOCK_DELIVERIES = Statement("""
 SELECT FROM {outbox_deliveries}
-WHERE (event_id, handler) IN (SELECT * FROM unnest($1::uuid[], $2::text[]))
+WHERE (event_id, handler) IN (SELECT * FROM unnest(:event_ids::uuid[], :handlers::text[]))
 ORDER BY position, handler FOR UPDATE
-"""
+""")
 
 # Let deliveries run again from the start, their skipping undone. What was suspected of killing processes stays a
 # suspect, or it would take its neighbours along first. What is half done would meet its receipt, and be done with the
-# other half missing: it is left. 1 event ids, 2 handlers, 3 now.
+# other half missing: it is left.
 _UNLESS_HALF_DONE = " AND NOT wanted.half_done"
-RETRY = f"""
+_RETRY = f"""
 WITH wanted AS MATERIALIZED (
   SELECT delivery.event_id, delivery.handler, coalesce({_HALF_DONE}, false) AS half_done
   FROM {{outbox_deliveries}} AS delivery
-  JOIN unnest($1::uuid[], $2::text[]) AS chosen (event_id, handler) USING (event_id, handler)
+  JOIN unnest(:event_ids::uuid[], :handlers::text[]) AS chosen (event_id, handler) USING (event_id, handler)
 ), retried AS (
   UPDATE {{outbox_deliveries}} AS delivery
   SET status = 'waiting', attempts = 0, takeovers = least(delivery.takeovers, 2), alone = false,
       error_message = NULL, lease_relay = NULL, lease_epoch = NULL,
-      available_at = greatest(coalesce($3::timestamptz, clock_timestamp()), (
+      available_at = greatest({NOW}, (
         SELECT not_before FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id)),
-      updated_at = coalesce($3::timestamptz, clock_timestamp())
+      updated_at = {NOW}
   FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
     AND delivery.status IN ('waiting', 'dead', 'skipped'){_UNLESS_HALF_DONE}
@@ -77,177 +81,179 @@ WITH wanted AS MATERIALIZED (
     AND (receipt.outcome = 'skipped' OR retried.half_done)
 )
 SELECT event_id, handler FROM retried
-"""  # noqa: S608 - the rule is ours
+"""  # noqa: S608 - the rules are ours
+RETRY = Statement(_RETRY)
 
-# The same, and what is half done too: its first effect happens once more. 1 event ids, 2 handlers, 3 now.
-RETRY_AGAIN = RETRY.replace(_UNLESS_HALF_DONE, "")
+# The same, and what is half done too: its first effect happens once more.
+RETRY_AGAIN = Statement(_RETRY.replace(_UNLESS_HALF_DONE, ""))
 
 # Let deliveries go without an effect, for good: the receipt keeps a relay that was stopped from adding it later.
-# What a relay holds is left, unless that relay is no more. 1 event ids, 2 handlers, 3 now.
-SKIP = """
+# What a relay holds is left, unless that relay is no more.
+SKIP = Statement(f"""
 WITH passed AS (
-  UPDATE {outbox_deliveries} AS delivery
-  SET status = 'skipped', alone = false, lease_relay = NULL, lease_epoch = NULL,
-      updated_at = coalesce($3::timestamptz, clock_timestamp())
-  FROM unnest($1::uuid[], $2::text[]) AS wanted (event_id, handler)
+  UPDATE {{outbox_deliveries}} AS delivery
+  SET status = 'skipped', alone = false, lease_relay = NULL, lease_epoch = NULL, updated_at = {NOW}
+  FROM unnest(:event_ids::uuid[], :handlers::text[]) AS wanted (event_id, handler)
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
     AND (delivery.status IN ('waiting', 'dead') OR (delivery.status = 'leased' AND NOT EXISTS (
-      SELECT FROM {outbox_relays} AS relay
-      WHERE relay.id = delivery.lease_relay AND relay.epoch = delivery.lease_epoch
-        AND relay.expires_at > coalesce($3::timestamptz, clock_timestamp()))))
+      SELECT FROM {{outbox_relays}} AS relay
+      WHERE relay.id = delivery.lease_relay AND relay.epoch = delivery.lease_epoch AND relay.expires_at > {NOW})))
   RETURNING delivery.event_id, delivery.handler
 ), noted AS (
-  INSERT INTO {outbox_receipts} (event_id, handler, outcome) SELECT event_id, handler, 'skipped' FROM passed
+  INSERT INTO {{outbox_receipts}} (event_id, handler, outcome) SELECT event_id, handler, 'skipped' FROM passed
   ON CONFLICT DO NOTHING
 )
 SELECT event_id, handler FROM passed
-"""
+""")  # noqa: S608 - the rules are ours
 
-# Give events the status, the count and the error that their deliveries now make, exactly. 1 positions, 2 now.
-RECOUNT_EVENTS = """
-UPDATE {outbox_events} AS event
-SET status = total.status,
-    processed_at = CASE WHEN total.status = 'open' THEN NULL
-                        WHEN event.status = total.status THEN event.processed_at
-                        ELSE coalesce($2::timestamptz, clock_timestamp()) END,
-    updated_at = coalesce($2::timestamptz, clock_timestamp()),
-    retry_count = total.attempts,
-    error_message = CASE WHEN total.status <> 'delivered' THEN total.error_message END
-FROM (
-  SELECT event_id, max(attempts) AS attempts,
-         CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
-              WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END AS status,
-         (array_agg(error_message ORDER BY updated_at DESC)
-            FILTER (WHERE error_message IS NOT NULL AND status IN ('waiting', 'leased', 'dead')))[1] AS error_message
-  FROM {outbox_deliveries}
-  WHERE event_id IN (SELECT event_id FROM {outbox_events} WHERE position = ANY ($1))
-  GROUP BY event_id
-) AS total
-WHERE event.position = ANY ($1) AND event.event_id = total.event_id
-  AND event.status IN ('open', 'dead', 'delivered')
-"""
+# As what a delivery is written that an operator asks for.
+_ASKED_FOR = f"""
+INSERT INTO {{outbox_deliveries}} AS present (event_id, position, handler, order_key, available_at)
+  SELECT event_id, position, name, CASE WHEN ordered AND aggregate_id IS NOT NULL AND not_before IS NULL
+           THEN aggregate_type || ':' || aggregate_id ELSE event_id::text END, greatest(not_before, {NOW})
+  FROM due ORDER BY position
+"""  # noqa: S608 - the rule is ours
+
+_IS_PASSED = f"""(
+  SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}) IS TRUE"""  # noqa: S608
+
+# Have an event skipped that the subscription is due for and has not come to. A delivery keeps the event's turn: whoever
+# reads the event leaves it to that, and by the receipt whoever takes that skips it.
+SKIP_AHEAD = Statement(f"""
+WITH due AS MATERIALIZED (
+  SELECT event.*, name, ordered
+  FROM unnest(:event_ids::uuid[], :handlers::text[]) AS wanted (event_id, handler)
+  JOIN {{outbox_events}} AS event USING (event_id) JOIN {{outbox_subscriptions}} AS subscription ON name = handler
+  WHERE {is_due("subscription", "event")} AND NOT {_IS_PASSED}
+), written AS ({_ASKED_FOR}
+  ON CONFLICT (event_id, handler) DO UPDATE SET status = 'waiting', attempts = 0, updated_at = {NOW}
+  WHERE present.settled
+  RETURNING event_id, handler
+), noted AS (
+  INSERT INTO {{outbox_receipts}} (event_id, handler, outcome) SELECT event_id, handler, 'skipped' FROM written
+  ON CONFLICT DO NOTHING
+)
+SELECT event_id, handler FROM written
+""")  # noqa: S608 - the rules are ours
 
 # The bounds of what there is to walk.
 BOUNDS = """
 SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last FROM {outbox_events}
 """
 
-# Look through one window of the past for the events of a handler: its own, or what its queue has brought. Of what came
-# before queues were noted only the delivery tells. The last row says where the window ends.
-# 1 event types as a pattern, 2 since when, 3 after position, 4 up to position, 5 events at most, 6 handler, 7 event
-# types of its queues as a pattern, null where it has none.
-PAST_EVENTS = """
-WITH seen AS MATERIALIZED (
-  SELECT position, event_id, status, created_at, event_type,
-         headers->>'consumed_from' AS queue, headers->'also_consumed_from' AS other_queues
-  FROM {outbox_events} WHERE position > $3 AND position <= $4 ORDER BY position LIMIT $5
-)
-(
-  SELECT position, status FROM seen
-  WHERE created_at >= $2 AND (
-    coalesce(queue || '/', '') || event_type ~ $1
-    OR EXISTS (
-      SELECT FROM jsonb_path_query(other_queues, '$[*]') AS other (queue)
-      WHERE (other.queue #>> '{{}}') || '/' || event_type ~ $1)
-    OR event_type ~ $7 AND EXISTS (
-      SELECT FROM {outbox_deliveries} AS delivery WHERE delivery.event_id = seen.event_id AND delivery.handler = $6))
-  ORDER BY position
-)
-UNION ALL
-SELECT max(position), NULL FROM seen
-"""
+# The highest position there is.
+HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_events}")
 
-# Make past events due for a handler: those it never had, and with `again` those it has done.
-# 1 handler, 2 whether it is ordered, 3 positions, 4 again, 5 now.
-REPLAY = """
-WITH held AS MATERIALIZED (
-  SELECT position, event_id, aggregate_type, aggregate_id, not_before FROM {outbox_events}
-  WHERE position = ANY ($3) AND status IN ('open', 'delivered', 'dead') ORDER BY position FOR UPDATE
-), due AS MATERIALIZED (
-  SELECT held.* FROM held
-  LEFT JOIN {outbox_deliveries} AS delivery ON delivery.event_id = held.event_id AND delivery.handler = $1
-  LEFT JOIN {outbox_receipts} AS receipt ON receipt.event_id = held.event_id AND receipt.handler = $1
-  WHERE (delivery.event_id IS NULL AND receipt.event_id IS NULL)
-     OR ($4 AND coalesce(delivery.status, 'done') = 'done' AND coalesce(receipt.outcome, 'done') = 'done')
+# Find the position from which on everything was stored since a moment: positions go up with it.
+SINCE = Statement("""
+WITH RECURSIVE search AS (
+  SELECT min(position) AS low, max(position) + 1 AS high, 0 AS steps FROM {outbox_events}
+  UNION ALL
+  SELECT CASE WHEN halfway.is_before THEN halfway.position + 1 ELSE low END,
+         CASE WHEN halfway.is_before THEN high ELSE low + (high - low) / 2 END, steps + 1
+  FROM search CROSS JOIN LATERAL (
+    SELECT position, created_at < :since AS is_before FROM {outbox_events}
+    WHERE position >= low + (high - low) / 2 ORDER BY position LIMIT 1) AS halfway
+  WHERE low < high
+)
+SELECT coalesce((SELECT low FROM search ORDER BY steps DESC LIMIT 1), 1) AS position
+""")
+
+# Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or
+# before, stay.
+REWIND = Statement("""
+UPDATE {outbox_cursors} AS cursor SET rewind_to = least(cursor.rewind_to, :position::bigint - 1)
+FROM {outbox_cursor_places} AS place
+WHERE cursor.subscription = :name AND place.subscription = cursor.subscription AND place.shard = cursor.shard
+  AND place.position >= :position
+RETURNING cursor.shard
+""")
+
+# Forget the effects of a window of events, so that they happen again. The answer says where the window ends.
+FORGET_EFFECTS = Statement(f"""
+WITH seen AS MATERIALIZED (
+  SELECT * FROM {{outbox_events}} WHERE position >= :position AND position <= :last ORDER BY position LIMIT :events_max
+), forgotten AS (
+  DELETE FROM {{outbox_receipts}} AS receipt
+  USING seen AS event, {{outbox_subscriptions}} AS subscription
+  WHERE name = :name AND {is_due("subscription", "event")}
+    AND receipt.event_id = event.event_id AND receipt.handler = name AND receipt.outcome = 'done'
+  RETURNING receipt.event_id
+)
+SELECT (SELECT count(*) FROM forgotten) AS effects, (SELECT max(position) FROM seen) AS last
+""")  # noqa: S608 - the rules are ours
+
+# The events of a subscription that are asked for by hand, and whether it has passed them: one event, or an aggregate's.
+ASKED_FOR = Statement(f"""
+SELECT event.position, {_IS_PASSED} AS is_passed
+FROM {{outbox_events}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = :name
+WHERE (event.event_id = :event_id::uuid
+       OR (aggregate_type = ANY (:types::text[]) AND aggregate_id = ANY (:ids::uuid[])))
+  AND {is_due("subscription", "event")}
+ORDER BY event.position
+""")  # noqa: S608 - the rules are ours
+
+# Make passed events due by hand: those that never had an effect or a delivery, and with `again` those that are done.
+REPLAY = Statement(f"""
+WITH due AS MATERIALIZED (
+  SELECT event.*, name, ordered
+  FROM {{outbox_events}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = :name
+  LEFT JOIN {{outbox_deliveries}} AS delivery ON delivery.event_id = event.event_id AND delivery.handler = name
+  LEFT JOIN {{outbox_receipts}} AS receipt ON receipt.event_id = event.event_id AND receipt.handler = name
+  WHERE event.position = ANY (:positions::bigint[])
+    AND ((delivery.event_id IS NULL AND receipt.event_id IS NULL)
+      OR (:again AND coalesce(delivery.status, 'done') = 'done' AND coalesce(receipt.outcome, 'done') = 'done'))
 ), allowed_again AS (
-  DELETE FROM {outbox_receipts} AS receipt USING due WHERE receipt.event_id = due.event_id AND receipt.handler = $1
-), written AS (
-  INSERT INTO {outbox_deliveries} AS present (event_id, position, handler, order_key, available_at)
-  SELECT event_id, position, $1,
-         CASE WHEN $2 AND aggregate_id IS NOT NULL AND not_before IS NULL
-              THEN aggregate_type || ':' || aggregate_id ELSE event_id::text END,
-         greatest(not_before, coalesce($5::timestamptz, clock_timestamp()))
-  FROM due ORDER BY position
+  DELETE FROM {{outbox_receipts}} AS receipt USING due
+  WHERE receipt.event_id = due.event_id AND receipt.handler = :name
+), written AS ({_ASKED_FOR}
   ON CONFLICT (event_id, handler) DO UPDATE
   SET status = 'waiting', attempts = 0, takeovers = 0, alone = false, error_message = NULL,
       available_at = excluded.available_at, updated_at = excluded.available_at
   WHERE present.status = 'done'
   RETURNING event_id
 )
-SELECT position FROM due WHERE event_id IN (SELECT event_id FROM written)
-"""
+SELECT event_id FROM written
+""")  # noqa: S608 - the rules are ours
 
-# Give what was made due the order of each aggregate: what queues brought stands in the outbox in the order in which any
-# of them was the first. The numbers stay those there are, so that they come before what is younger. What has no number
-# in its aggregate keeps its place. 1 handler, 2 positions.
-ARRANGE = """
-WITH due AS MATERIALIZED (
-  SELECT delivery.event_id, order_key, delivery.position,
-         row_number() OVER (PARTITION BY order_key ORDER BY delivery.position) AS place,
-         row_number() OVER (PARTITION BY order_key ORDER BY aggregate_version) AS number
-  FROM {outbox_events} AS event JOIN {outbox_deliveries} AS delivery USING (event_id)
-  WHERE event.position = ANY ($2) AND delivery.handler = $1 AND aggregate_version IS NOT NULL
-)
-UPDATE {outbox_deliveries} AS delivery SET position = wanted.position
-FROM due JOIN due AS wanted ON wanted.order_key = due.order_key AND wanted.place = due.number
-WHERE due.position <> wanted.position AND delivery.event_id = due.event_id AND delivery.handler = $1
-"""
-
-# One subscription, with the live relays that carry it. 1 name, 2 now.
-SUBSCRIPTION = """
-SELECT name, kind, patterns, ordered, since, paused_at, retired_at, ARRAY(
-  SELECT host || ', process ' || process_id FROM {outbox_relays}
-  WHERE abilities ? subscription.name AND expires_at > coalesce($2::timestamptz, clock_timestamp())
+# One subscription, with the live relays that carry it.
+SUBSCRIPTION = Statement(f"""
+SELECT name, kind, patterns, source, ordered, since, paused_at, retired_at, ARRAY(
+  SELECT host || ', process ' || process_id FROM {{outbox_relays}}
+  WHERE abilities ? subscription.name AND expires_at > {NOW}
   ORDER BY started_at) AS carried_by
-FROM {outbox_subscriptions} AS subscription WHERE name = $1
-"""
+FROM {{outbox_subscriptions}} AS subscription WHERE name = :name
+""")  # noqa: S608 - the rule is ours
 
 # The names there are, for whoever mistyped one.
-SUBSCRIPTION_NAMES = """
-SELECT name FROM {outbox_subscriptions} ORDER BY name
-"""
+SUBSCRIPTION_NAMES = Statement("SELECT name FROM {outbox_subscriptions} ORDER BY name")
 
-# Hold a subscription: its deliveries wait. 1 name, 2 now.
-PAUSE = """
-UPDATE {outbox_subscriptions}
-SET paused_at = coalesce($2::timestamptz, clock_timestamp()), revision = revision + 1
-WHERE name = $1 AND paused_at IS NULL AND retired_at IS NULL RETURNING name
-"""
+# Hold a subscription: it stands where it is, and its deliveries wait.
+PAUSE = Statement(f"""
+UPDATE {{outbox_subscriptions}} SET paused_at = {NOW}, revision = revision + 1
+WHERE name = :name AND paused_at IS NULL AND retired_at IS NULL RETURNING name
+""")  # noqa: S608 - the rule is ours
 
-# Let it go on. 1 name.
-RESUME = """
+# Let it go on.
+RESUME = Statement("""
 UPDATE {outbox_subscriptions} SET paused_at = NULL, revision = revision + 1
-WHERE name = $1 AND paused_at IS NOT NULL RETURNING name
-"""
+WHERE name = :name AND paused_at IS NOT NULL RETURNING name
+""")
 
-# Hold a subscription against relays that start: they say what they carry once they are seen to live. 1 name.
-HOLD_SUBSCRIPTION = """
-SELECT FROM {outbox_subscriptions} WHERE name = $1 FOR UPDATE
-"""
+# Hold a subscription against relays that start: they say what they carry once they are seen to live.
+HOLD_SUBSCRIPTION = Statement("SELECT FROM {outbox_subscriptions} WHERE name = :name FOR UPDATE")
 
-# Make a subscription due by one of its patterns no more. 1 name, 2 pattern.
-RETIRE_PATTERN = """
-UPDATE {outbox_subscriptions} SET patterns = array_remove(patterns, $2), revision = revision + 1
-WHERE name = $1 AND $2 = ANY (patterns)
+# Make a subscription due by one of its patterns no more.
+RETIRE_PATTERN = Statement("""
+UPDATE {outbox_subscriptions} SET patterns = array_remove(patterns, :pattern), revision = revision + 1
+WHERE name = :name AND :pattern = ANY (patterns)
 RETURNING name
-"""
+""")
 
-# Make a subscription due for nothing more, unless a live relay carries it. 1 name, 2 now.
-RETIRE_UNCARRIED = """
-UPDATE {outbox_subscriptions} AS subscription
-SET retired_at = coalesce($2::timestamptz, clock_timestamp()), revision = revision + 1
-WHERE name = $1 AND retired_at IS NULL AND NOT EXISTS (
-  SELECT FROM {outbox_relays}
-  WHERE abilities ? subscription.name AND expires_at > coalesce($2::timestamptz, clock_timestamp()))
+# Make a subscription due for nothing more, unless a live relay carries it.
+RETIRE_UNCARRIED = Statement(f"""
+UPDATE {{outbox_subscriptions}} AS subscription SET retired_at = {NOW}, revision = revision + 1
+WHERE name = :name AND retired_at IS NULL AND NOT EXISTS (
+  SELECT FROM {{outbox_relays}} WHERE abilities ? subscription.name AND expires_at > {NOW})
 RETURNING name
-"""
+""")  # noqa: S608 - the rule is ours

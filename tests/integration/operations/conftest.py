@@ -15,9 +15,13 @@ from attrs import frozen
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.outbox import outbox_metadata
+from outbox_kernel.infrastructure.outbox.sql.cursors import ADD_CURSORS
 from tests import servers
 
-TABLES = "outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays"
+TABLES = (
+    "outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays, outbox_cursors, "
+    "outbox_progress, outbox_cursors_past, outbox_servers"
+)
 HANDLER = "bank.Letters"
 
 
@@ -34,7 +38,6 @@ class Outbox:
     async def event(
         self,
         aggregate: UUID | None = None,
-        status: str = "delivered",
         *,
         event_type: str = "bank.paid",
         version: int = 1,
@@ -46,23 +49,23 @@ class Outbox:
         await self.execute(
             """
             INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id,
-              aggregate_version, payload, occurred_at, created_at, processed_at, status)
-            SELECT $1, $2, $7, CASE WHEN $3::uuid IS NULL THEN NULL ELSE 'bank.wallet' END, $3,
+              aggregate_version, payload, occurred_at, created_at)
+            SELECT $1, $2, $6, CASE WHEN $3::uuid IS NULL THEN NULL ELSE 'bank.wallet' END, $3,
               CASE WHEN $3::uuid IS NOT NULL THEN
                 (SELECT count(*) + 1 FROM outbox_events WHERE aggregate_id = $3) END,
-              $4::text::jsonb, at, at, CASE WHEN $5 IN ('delivered', 'dead') THEN at END, $5
-            FROM (SELECT clock_timestamp() - $6::float8 * interval '1 day' AS at) AS moment
+              $4::text::jsonb, at, at
+            FROM (SELECT clock_timestamp() - $5::float8 * interval '1 day' AS at) AS moment
             """,
-            *(
-                event_id,
-                event_type,
-                aggregate,
-                json.dumps(payload or {"what": "10"}),
-                status,
-                days_old,
-                version,
-            ),
+            *(event_id, event_type, aggregate, json.dumps(payload or {"what": "10"}), days_old, version),
         )
+        return event_id
+
+    async def failed_event(
+        self, aggregate: UUID | None = None, status: str = "dead", *, days_old: float = 0, **delivery: Any
+    ) -> UUID:
+        """Store an event that has a delivery."""
+        event_id = await self.event(aggregate, days_old=days_old)
+        await self.delivery(event_id, status, **delivery)
         return event_id
 
     async def delivery(
@@ -95,11 +98,37 @@ class Outbox:
         )
 
     async def subscription(
-        self, name: str = HANDLER, patterns: tuple[str, ...] = ("bank.paid",), *, ordered: bool = True
+        self,
+        name: str = HANDLER,
+        patterns: tuple[str, ...] = ("bank.paid",),
+        *,
+        ordered: bool = True,
+        source: str | None = None,
     ) -> None:
+        """Subscribe; it begins at the end of the log."""
         await self.execute(
-            "INSERT INTO outbox_subscriptions (name, kind, patterns, ordered) VALUES ($1, 'handler', $2, $3)",
-            *(name, list(patterns), ordered),
+            "INSERT INTO outbox_subscriptions (name, kind, patterns, ordered, source) "
+            "VALUES ($1, 'handler', $2, $3, $4)",
+            *(name, list(patterns), ordered, source),
+        )
+        await self.execute(
+            "INSERT INTO outbox_servers (identifier, floor) SELECT 'here', 0 "
+            "WHERE NOT EXISTS (SELECT FROM outbox_servers)"
+        )
+        text, names = ADD_CURSORS.in_schema(None)
+        values = {"names": [name], "from_beginning": [False], "server": 1, "now": None}
+        await self.execute(text, *(values[each] for each in names))
+
+    async def passed(self, name: str = HANDLER) -> None:
+        """Let a subscription have passed all there is."""
+        await self.execute(
+            """
+            INSERT INTO outbox_progress (reader, number, position, server, snapshot)
+            SELECT reader, number + 1, (SELECT max(position) FROM outbox_events), server, pg_current_snapshot()
+            FROM (SELECT reader, max(number) AS number, max(server) AS server FROM outbox_progress
+                  WHERE reader IN (SELECT reader FROM outbox_cursors WHERE subscription = $1) GROUP BY reader) AS last
+            """,
+            name,
         )
 
     async def relay(
@@ -108,19 +137,17 @@ class Outbox:
         *,
         live: bool = True,
         patterns: dict[str, list[str]] | None = None,
-        takes_events: bool = True,
     ) -> tuple[UUID, int]:
         """A relay's lease; without `patterns` it is one of older code."""
         lease = (uuid4(), 1)
         await self.execute(
             """
-            INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities, patterns,
-              takes_events)
+            INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version, abilities, patterns)
             VALUES ($1, $2, clock_timestamp() + $3::float8 * interval '1 second', 7, 'host-1', 'v1', $4::text::jsonb,
-              $5::text::jsonb, $6)
+              $5::text::jsonb)
             """,
             *(*lease, 60 if live else -60, json.dumps(abilities or {})),
-            *(json.dumps(patterns) if patterns is not None else None, takes_events),
+            json.dumps(patterns) if patterns is not None else None,
         )
         return lease
 
@@ -131,7 +158,7 @@ class Outbox:
     async def status(self, event_id: UUID) -> str:
         """The event's status, and what its deliveries are at."""
         rows = await self.rows(
-            "SELECT event.status, delivery.handler, delivery.status FROM outbox_events AS event "
+            "SELECT event.status, delivery.handler, delivery.status FROM outbox_status AS event "
             "LEFT JOIN outbox_deliveries AS delivery USING (event_id) WHERE event_id = $1 ORDER BY handler",
             event_id,
         )

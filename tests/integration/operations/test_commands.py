@@ -58,15 +58,15 @@ def run(capsys: pytest.CaptureFixture[str], by_hand: Any) -> Callable[..., Resul
 
 
 async def dead_event(outbox: Outbox) -> Any:
-    event = await outbox.event(uuid4(), "dead")
-    await outbox.delivery(event)
-    return event
+    return await outbox.failed_event(uuid4())
 
 
 async def busy(outbox: Outbox) -> Any:
     await outbox.subscription()
     await outbox.relay({HANDLER: {"bank.paid": 1}})
-    return await dead_event(outbox)
+    event = await dead_event(outbox)
+    await outbox.passed()
+    return event
 
 
 def test_status_is_sections_for_people_and_one_document_for_programs(run: Any, by_hand: Any) -> None:
@@ -74,7 +74,7 @@ def test_status_is_sections_for_people_and_one_document_for_programs(run: Any, b
     by_hand(busy)
 
     async def stranded(outbox: Outbox) -> None:
-        await outbox.delivery(await outbox.event(status="open"), "waiting", handler="bank.Gone")
+        await outbox.delivery(await outbox.event(), "waiting", handler="bank.Gone")
         await outbox.pauses({"queue notes": {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}})
 
     by_hand(stranded)
@@ -150,7 +150,7 @@ def test_in_a_pipe_no_error_is_cut_since_its_remedy_stands_at_its_end(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(outbox: Outbox) -> Any:
-        event = await outbox.event(uuid4(), "dead")
+        event = await outbox.event(uuid4())
         await outbox.delivery(event, error=LONG)
         return event
 
@@ -178,7 +178,7 @@ def test_what_strangers_wrote_commands_no_terminal_and_breaks_no_column(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hostile(outbox: Outbox) -> Any:
-        event = await outbox.event(uuid4(), "open", event_type=f"bank.{HOSTILE}")
+        event = await outbox.event(uuid4(), event_type=f"bank.{HOSTILE}")
         await outbox.delivery(event, handler=f"bank.{HOSTILE}", error=f"ValueError: {HOSTILE}no")
         await outbox.delivery(event, "waiting", handler="bank.Other", attempts=0)
         return event
@@ -226,28 +226,56 @@ def test_no_event_is_no_error_and_not_nothing(run: Any) -> None:
     assert run("events", "--json") == (0, "[]\n", "")
 
 
-def test_where_only_consumers_live_and_events_are_pending_a_relay_is_asked_for(
+def test_where_relays_live_and_none_reads_for_a_subscription_its_name_is_said_first(
     run: Any, by_hand: Any
 ) -> None:
-    """O1, T3."""
-    by_hand(lambda outbox: outbox.relay(takes_events=False))
+    """O1, R2."""
+
+    async def begin(outbox: Outbox) -> None:
+        await outbox.relay({"bank.Other": {}})
+        await outbox.subscription()
+
+    by_hand(begin)
     assert run("status")[1].startswith("# relays\n")
-    assert "\tno\t" in run("status")[1]
-    by_hand(lambda outbox: outbox.event(status="pending"))
-    assert run("status")[1].startswith("no relay that lives takes events: start `outbox relay`\n")
-    by_hand(lambda outbox: outbox.relay())
+    by_hand(lambda outbox: outbox.event(days_old=1))
+    _, out, _ = run("status")
+    assert out.startswith(f"no live relay carries {HANDLER}, and events stand behind it\n# relays\n")
+    assert f"{HANDLER}\tbank.paid\t\t0\t1\t1.0 d\t0\t0\t0\tno live relay carries it\n" in out
+    by_hand(lambda outbox: outbox.relay({HANDLER: {"bank.paid": 1}}))
     assert run("status")[1].startswith("# relays\n")
-    assert [each["takes_events"] for each in json.loads(run("status", "--json")[1])["relays"]] == [
-        False,
-        True,
-    ]
+
+
+def test_a_subscription_says_how_far_behind_it_is_and_whether_it_stands(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O1, R7."""
+
+    async def far_behind(outbox: Outbox) -> None:
+        await outbox.subscription(source="notes")
+        await outbox.relay({HANDLER: {"bank.paid": 1}})
+        for _ in range(3):
+            await outbox.event(days_old=2)
+        await outbox.execute("UPDATE outbox_events SET source = 'notes'")
+
+    by_hand(far_behind)
+    assert f"{HANDLER}\tbank.paid\tnotes\t1\t3\t2.0 d\t0\t0\t0\t\n" in run("status")[1]
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.overview.LAG_EVENTS_MAX", 2)
+    _, out, _ = run("status")
+    assert f"{HANDLER}\tbank.paid\tnotes\t1\t≥ 2\t2.0 d\t" in out
+    assert "pending\t≥ 2\n" in out
+    assert "delivered\tnot known while so much is pending\n" in out
+    told = {HANDLER: {"reason": "payments are away", "since": "2026-01-02T03:04:05+00:00"}}
+    by_hand(lambda outbox: outbox.pauses(told))
+    assert "\tstands still: payments are away\n" in run("status")[1]
+    assert run("pause", HANDLER)[0] == 0
+    assert "\tpaused\n" in run("status")[1]
 
 
 def test_before_its_last_migration_a_command_asks_for_it(
     run: Any, empty_postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 7: new code says that it needs what is new."""
-    before = "ALTER TABLE outbox_relays DROP takes_events"
+    before = "ALTER TABLE outbox_relays DROP patterns"
     folder = with_a_second(tmp_path / "later", up="SELECT 1", down=before)
     monkeypatch.setattr(branches, "_outbox_folder", lambda: folder)
     monkeypatch.setenv("DATABASE_URL", empty_postgres_url)
@@ -256,7 +284,7 @@ def test_before_its_last_migration_a_command_asks_for_it(
     assert run("migrate", "--down", "outbox@outbox_0001", "--yes")[0] == 0
     code, out, err = run("status")
     assert (code, out) == (1, "")
-    assert '(column "takes_events" does not exist): run the migration that adds it' in err
+    assert '(column "patterns" does not exist): run the migration that adds it' in err
     code, out, _ = run("doctor")
     assert code == 1
     assert "migrations\tfail\tnot run yet: outbox_0002" in out
@@ -290,7 +318,7 @@ def test_retry_says_what_it_left_half_done_and_repeats_it_when_asked(run: Any, b
     """R6."""
 
     async def half_done(outbox: Any) -> str:
-        event = await outbox.event(status="dead")
+        event = await outbox.event()
         await outbox.delivery(event, error="SecondCommit: handler commits a second time")
         await outbox.receipt(event, "done")
         return str(event)
@@ -325,7 +353,9 @@ def test_nothing_to_do_is_one_sentence_and_code_1(run: Any, words: list[str]) ->
         ["show", "x"],
         ["history", "order:"],
         ["events", "--since", "yesterday"],
-        ["replay", "--handler", "a.B"],
+        ["replay", "a.B"],
+        ["replay", "a.B", "--since", "1h", "--from-position", "1"],
+        ["replay", "a.B", "--from-position", "0"],
         ["purge", "--older-than", "-1"],
         ["purge", "--older-than", "nan"],
         ["events", "--limit", str(10**22)],
@@ -422,7 +452,7 @@ def test_a_single_pattern_is_retired(run: Any, by_hand: Any) -> None:
     by_hand(lambda outbox: outbox.relay({HANDLER: {"bank.noted": 1}}, patterns={HANDLER: ["bank.noted"]}))
 
     async def waiting(outbox: Outbox) -> None:
-        await outbox.delivery(await outbox.event(status="open"), "waiting")
+        await outbox.delivery(await outbox.event(), "waiting")
 
     by_hand(waiting)
     assert "# due, though no live relay of that name carries it\n" in run("status")[1]
@@ -459,31 +489,64 @@ def test_a_question_is_asked_where_ctrl_c_is_heard(
     assert run("skip", "--all") == (130, "", "error: interrupted\n")
 
 
-def test_a_handler_is_paused_resumed_replayed_and_retired(run: Any, by_hand: Any) -> None:
+def test_a_handler_is_paused_resumed_and_retired(run: Any, by_hand: Any) -> None:
     by_hand(lambda outbox: outbox.subscription())
     by_hand(lambda outbox: outbox.event(uuid4()))
     assert run("pause", HANDLER)[:2] == (0, f"{HANDLER} is paused\n")
     assert run("pause", HANDLER)[:2] == (0, f"{HANDLER} is paused already\n")
     assert json.loads(run("resume", HANDLER, "--json")[1]) == {"name": HANDLER, "changed": True}
     assert run("resume", HANDLER)[:2] == (0, f"{HANDLER} is not paused\n")
-    code, out, _ = run("replay", "--handler", HANDLER, "--since", "1h")
-    assert (code, out) == (0, f"1 delivery made due, of 1 event for {HANDLER}\n")
-    assert run("retire", HANDLER)[:2] == (0, f"{HANDLER} is retired, 1 delivery skipped\n")
+    assert run("retire", HANDLER)[:2] == (0, f"{HANDLER} is retired, 0 deliveries skipped\n")
     assert run("retire", HANDLER)[:2] == (0, f"{HANDLER} is retired already, 0 deliveries skipped\n")
     assert json.loads(run("retire", HANDLER, "--json")[1])["changed"] is False
 
 
-def test_a_replay_of_nothing_fails_and_one_of_pending_events_says_so(run: Any, by_hand: Any) -> None:
+def test_the_past_is_given_again_from_a_moment_or_a_position_on(run: Any, by_hand: Any) -> None:
+    """R17."""
+
+    async def handled(outbox: Outbox) -> None:
+        await outbox.subscription()
+        for days_old in (9, 3, 1):
+            await outbox.event(days_old=days_old)
+        await outbox.passed()
+
+    by_hand(handled)
+    assert run("replay", HANDLER, "--since", "7d") == (
+        *(0, f"{HANDLER} goes on from position 2: 2 events before it\n", ""),
+    )
+    answer = json.loads(run("replay", HANDLER, "--from-position", "1", "--again", "--json")[1])
+    assert answer == {"position": 1, "shards": 32, "events": 3, "is_at_least": False, "effects": 0}
+    assert run("replay", HANDLER, "--since", "2d") == (
+        *(0, f"{HANDLER} goes on from position 3: 3 events before it\n"),
+        "it has yet to come there, and is left where it is\n",
+    )
+
+
+def test_single_events_are_given_again(run: Any, by_hand: Any) -> None:
+    """R17."""
     by_hand(lambda outbox: outbox.subscription())
-    code, out, err = run("replay", "--handler", HANDLER, "--since", "1h")
-    assert (code, out) == (1, f"0 deliveries made due, of 0 events for {HANDLER}\n")
-    assert err == f"error: no event for {HANDLER} is that young: give an earlier --since\n"
-    code, out, err = run("replay", "--handler", HANDLER, "--since", "1h", "--json")
-    assert (code, json.loads(out)["matching"], json.loads(err)["kind"]) == (1, 0, "NothingFound")
-    by_hand(lambda outbox: outbox.event(status="pending"))
-    code, _, err = run("replay", "--handler", HANDLER, "--since", "1h")
-    assert (code, err) == (0, "1 event not delivered yet and left to the relays\n")
-    assert json.loads(run("replay", "--handler", HANDLER, "--since", "1h", "--json")[1])["in_flight"] == 1
+    wallet = uuid4()
+    events = [by_hand(lambda outbox: outbox.event(wallet)) for _ in range(2)]
+    code, out, err = run("replay", HANDLER, "--event", events[0])
+    assert (code, out) == (0, f"0 deliveries made due, of 1 event for {HANDLER}\n")
+    assert err == "1 event it has yet to come to\n"
+    by_hand(lambda outbox: outbox.passed())
+    by_hand(lambda outbox: outbox.receipt(events[0]))
+    code, out, err = run("replay", HANDLER, "--aggregate", f"bank.wallet:{wallet}")
+    assert (code, out) == (0, f"1 delivery made due, of 2 events for {HANDLER}\n")
+    assert err == "what it has handled, or is at, is left: --again runs what it has handled\n"
+    answer = json.loads(run("replay", HANDLER, "--event", events[0], "--again", "--json")[1])
+    assert answer == {"matching": 1, "due": 1, "ahead": 0}
+    assert "error: 'bank.Letters' is not due for event" in run("replay", HANDLER, "--event", uuid4())[2]
+
+
+def test_a_replay_of_nothing_fails(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.subscription())
+    code, out, err = run("replay", HANDLER, "--since", "1h")
+    assert (code, out) == (1, f"{HANDLER} goes on from position 1: 0 events before it\n")
+    assert err.startswith(f"error: no event for {HANDLER} is that young: say --since")
+    code, out, err = run("replay", HANDLER, "--since", "1h", "--json")
+    assert (code, json.loads(out)["events"], json.loads(err)["kind"]) == (1, 0, "NothingFound")
 
 
 def test_purge_takes_its_days_from_the_settings(

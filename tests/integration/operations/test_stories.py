@@ -21,15 +21,21 @@ async def test_events_are_listed_newest_first_by_what_is_asked(outbox: Any) -> N
     wallet = uuid4()
     old = await outbox.event(days_old=9, event_type="bank.noted")
     mine = await outbox.event(wallet)
-    dead = await outbox.event(status="dead")
+    dead = await outbox.failed_event()
+    waiting = await outbox.failed_event(status="waiting", days_old=8)
+    await outbox.subscription("bank.Other", ("bank.other",))
+    pending = await outbox.event(event_type="bank.other", days_old=8)
 
     async def found(**options: Any) -> list[Any]:
-        return [row["event_id"] for row in await stories.events(outbox.desk, **options)]
+        return [each.event_id for each in await stories.events(outbox.desk, **options)]
 
-    assert await found() == [dead, mine, old]
-    assert await found(limit=1) == [dead]
+    assert await found() == [pending, waiting, dead, mine, old]
+    assert await found(limit=1) == [pending]
     assert await found(event_type="bank.n*") == [old]
     assert await found(status="dead") == [dead]
+    assert await found(status="open") == [waiting]
+    assert await found(status="pending") == [pending]
+    assert await found(status="delivered", limit=1) == [mine]
     assert await found(since=Moment(ago=timedelta(days=1))) == [dead, mine]
     assert await found(aggregate=AggregateKey(wallet)) == [mine]
     assert await found(aggregate=AggregateKey(wallet, "bank.wallet")) == [mine]
@@ -42,10 +48,10 @@ async def test_an_aggregate_is_found_and_shown_by_its_key_as_written(outbox: Any
     await outbox.execute("UPDATE outbox_events SET aggregate_key = '42'")
     await outbox.event()
     key = AggregateKey.parse("bank.wallet:42")
-    assert [row["event_id"] for row in await stories.history(outbox.desk, key)] == [order]
+    assert [each.event_id for each in await stories.history(outbox.desk, key)] == [order]
     (row,) = await stories.events(outbox.desk, aggregate=AggregateKey.parse("42"))
-    assert (row["event_id"], row["aggregate_key"]) == (order, "42")
-    assert (await stories.show(outbox.desk, order))["aggregate_key"] == "42"
+    assert (row.event_id, row.aggregate_key) == (order, "42")
+    assert (await stories.show(outbox.desk, order)).aggregate_key == "42"
 
 
 async def test_what_is_declared_sensitive_is_masked(outbox: Any) -> None:
@@ -59,43 +65,57 @@ async def test_what_is_declared_sensitive_is_masked(outbox: Any) -> None:
         payload = {"event_id": "x", "what": "plain", "secret": "hush", "from_an_older_version": "hush"}
         event_id = await outbox.event(event_type="bank.masked", payload=payload)
         story = await stories.show(outbox.desk, event_id)
-    assert story["payload"]["what"] == "plain"
+    assert "plain" in str(story.payload)
     assert "hush" not in str(story)
-    assert story["class_known"]
+    assert story.class_known
 
 
 async def test_of_an_event_that_is_not_known_here_every_field_is_masked(outbox: Any) -> None:
     event_id = await outbox.event(event_type="bank.elsewhere", payload={"event_id": "x", "what": "hush"})
     story = await stories.show(outbox.desk, event_id)
-    assert story["payload"] == {"event_id": "x", "what": "***"}
-    assert not story["class_known"]
+    assert story.payload == {"event_id": "x", "what": "***"}
+    assert not story.class_known
 
 
-async def test_a_pending_event_tells_what_it_waits_for(outbox: Any) -> None:
-    wallet = uuid4()
-    first, second = await outbox.event(wallet, "pending"), await outbox.event(wallet, "pending")
+async def test_each_who_is_due_tells_how_far_it_is_and_what_it_waits_for(outbox: Any) -> None:
+    """R2, O1: whoever is not due for it is not named."""
+    before = await outbox.event()
+    await outbox.subscription()
+    await outbox.subscription("bank.Notes", ("bank.noted",))
+    event = await outbox.event()
 
-    async def wait(event_id: Any) -> Any:
-        return (await stories.show(outbox.desk, event_id))["waits_for"]
+    async def told(event_id: Any = event) -> tuple[str, Any, str | None]:
+        (each,) = (await stories.show(outbox.desk, event_id)).subscriptions
+        return each.state, each.passed_at, each.waits_for
 
-    assert await wait(first) == "a relay: none lives"
+    assert await told(before) == ("began later", None, None)
+    assert await told() == ("pending", None, "a relay: none lives")
     await outbox.relay()
-    assert await wait(first) == "the next claim"
-    assert await wait(second) == f"its turn: event {first} of its aggregate is pending"
-    await outbox.execute("UPDATE outbox_events SET available_at = clock_timestamp() + interval '1 hour'")
-    assert (await wait(first)).startswith("its time, ")
+    assert await told() == ("pending", None, "a relay: no live relay carries it")
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    assert await told() == ("pending", None, "the next read")
+    await outbox.pauses({HANDLER: {"reason": "payments are away", "since": "2026-01-02T03:04:05+00:00"}})
+    assert await told() == ("pending", None, "what it is delivered to: payments are away")
+    await outbox.execute("UPDATE outbox_subscriptions SET paused_at = now()")
+    assert await told() == ("pending", None, "an operator: its handler is paused, `outbox resume`")
+    await outbox.passed()
+    passed_at = await outbox.value("SELECT max(recorded_at) FROM outbox_progress")
+    assert await told() == ("passed", passed_at, None)
+    await outbox.delivery(event)
+    assert await told() == ("dead", passed_at, "an operator: `outbox retry` or `outbox skip`")
+    assert (await stories.show(outbox.desk, event)).processed_at is not None
 
 
 async def test_a_delivery_tells_what_it_waits_for(outbox: Any) -> None:
     await outbox.subscription()
     wallet = uuid4()
-    first, second = await outbox.event(wallet, "dead"), await outbox.event(wallet, "open")
+    first, second = await outbox.event(wallet), await outbox.event(wallet)
     await outbox.delivery(first)
     await outbox.delivery(second, "waiting")
 
     async def wait(event_id: Any) -> Any:
-        (delivery,) = (await stories.show(outbox.desk, event_id))["deliveries"]
-        return delivery["waits_for"]
+        (delivery,) = (await stories.show(outbox.desk, event_id)).deliveries
+        return delivery.waits_for
 
     assert await wait(first) == "an operator: `outbox retry` or `outbox skip`"
     assert await wait(second) == f"its turn: event {first} is dead for this handler"
@@ -111,23 +131,23 @@ async def test_a_delivery_tells_what_it_waits_for(outbox: Any) -> None:
 
 
 async def test_who_holds_it_is_told_by_host_and_process(outbox: Any) -> None:
-    event = await outbox.event(status="open")
+    event = await outbox.event()
     await outbox.delivery(event, "leased", lease=await outbox.relay())
-    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
-    assert delivery["held_by"] == "host-1, process 7"
+    (delivery,) = (await stories.show(outbox.desk, event)).deliveries
+    assert delivery.held_by == "host-1, process 7"
     await outbox.execute("UPDATE outbox_relays SET expires_at = clock_timestamp()")
-    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
-    assert delivery["held_by"] == "host-1, process 7, whose lease has run out"
+    (delivery,) = (await stories.show(outbox.desk, event)).deliveries
+    assert delivery.held_by == "host-1, process 7, whose lease has run out"
     await outbox.execute("DELETE FROM outbox_relays")
-    (delivery,) = (await stories.show(outbox.desk, event))["deliveries"]
-    assert delivery["held_by"] == "a relay that is gone: a live one takes it over"
+    (delivery,) = (await stories.show(outbox.desk, event)).deliveries
+    assert delivery.held_by == "a relay that is gone: a live one takes it over"
 
 
 async def test_receipts_are_part_of_the_story(outbox: Any) -> None:
     event = await outbox.event()
     await outbox.receipt(event)
-    (receipt,) = (await stories.show(outbox.desk, event))["receipts"]
-    assert (receipt["handler"], receipt["outcome"]) == (HANDLER, "done")
+    (receipt,) = (await stories.show(outbox.desk, event)).receipts
+    assert (receipt.handler, receipt.outcome) == (HANDLER, "done")
 
 
 async def test_a_history_is_in_the_aggregates_own_order(outbox: Any) -> None:
@@ -140,8 +160,8 @@ async def test_a_history_is_in_the_aggregates_own_order(outbox: Any) -> None:
     )
     await outbox.delivery(events[1], "done")
     rows = await stories.history(outbox.desk, AggregateKey(wallet))
-    assert [row["event_id"] for row in rows] == [events[1], events[2], events[0]]
-    assert [len(row["deliveries"]) for row in rows] == [1, 0, 0]
+    assert [each.event_id for each in rows] == [events[1], events[2], events[0]]
+    assert [len(each.deliveries) for each in rows] == [1, 0, 0]
 
 
 async def test_what_is_not_there_is_a_sentence(outbox: Any) -> None:
@@ -153,17 +173,18 @@ async def test_what_is_not_there_is_a_sentence(outbox: Any) -> None:
 
 async def test_failed_lists_dead_and_retrying_with_how_many_wait_behind(outbox: Any) -> None:
     wallet = uuid4()
-    dead = await outbox.event(wallet, "dead")
+    dead = await outbox.event(wallet)
     await outbox.delivery(dead)
     for _ in range(2):
-        await outbox.delivery(await outbox.event(wallet, "open"), "waiting", attempts=0, error=None)
-    retrying = await outbox.event(status="open")
+        await outbox.delivery(await outbox.event(wallet), "waiting", attempts=0, error=None)
+    retrying = await outbox.event()
     await outbox.delivery(retrying, "waiting", attempts=2)
     await outbox.delivery(await outbox.event(), "done")
-    rows = await stories.failed(outbox.desk, 10)
-    assert [(row["event_id"], row["status"], row["attempts"], row["behind"]) for row in rows] == [
+    found = await stories.failed(outbox.desk, 10)
+    assert [(each.event_id, each.status, each.attempts, each.behind) for each in found.failed] == [
         (dead, "dead", 3, 2),
         (retrying, "retrying", 2, 0),
     ]
-    assert [(row["next_at"] is None, row["total"]) for row in rows] == [(True, 2), (False, 2)]
-    assert len(await stories.failed(outbox.desk, 1)) == 1
+    assert ([each.next_at is None for each in found.failed], found.total) == ([True, False], 2)
+    found = await stories.failed(outbox.desk, 1)
+    assert (len(found.failed), found.total) == (1, 2)

@@ -1,0 +1,46 @@
+"""When a subscription passed an event, as the progress of its readers tells (R2b, S)."""
+
+from __future__ import annotations
+
+from outbox_kernel.infrastructure.outbox.sql.fragments import is_passed, shard
+
+# The cursor of `subscription` that `event` is for.
+OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard('event')}"
+
+_FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.number = progress.server)"
+
+# The first pass of `event` by `subscription`; no row where it has not been passed.
+#
+# A cursor has gone with one reader after the other, a stretch of progress with each; one that ended before the event
+# was written has not passed it. A stretch that has passed it is walked from the event's position, a step or two.
+# They are in order, so that the first that has passed it is the last that is looked at.
+# What stood behind the place at which the subscription began was never due for it, and gives no moment.
+PASS = f"""
+SELECT step.recorded_at, step.number = first.number AND NOT EXISTS (
+  SELECT FROM {{outbox_cursors_past}} AS cursor
+  WHERE {OF_CURSOR} AND cursor.until < stretch.until) AS at_its_beginning
+FROM (
+  SELECT reader, first_number, 9223372036854775807 AS last_number, 'infinity'::timestamptz AS until
+  FROM {{outbox_cursors}} AS cursor WHERE {OF_CURSOR}
+  UNION ALL
+  SELECT reader, first_number, last_number, until FROM {{outbox_cursors_past}} AS cursor
+  WHERE {OF_CURSOR} AND cursor.until >= event.created_at
+  ORDER BY until) AS stretch
+CROSS JOIN LATERAL (
+  SELECT progress.number, progress.position FROM {{outbox_progress}} AS progress
+  WHERE progress.reader = stretch.reader AND progress.number >= stretch.first_number
+  ORDER BY progress.number LIMIT 1) AS first
+CROSS JOIN LATERAL (
+  SELECT progress.number, progress.position, progress.snapshot, {_FLOOR} AS floor
+  FROM {{outbox_progress}} AS progress
+  WHERE progress.reader = stretch.reader AND progress.number <= stretch.last_number
+  ORDER BY progress.number DESC LIMIT 1) AS last
+CROSS JOIN LATERAL (
+  SELECT progress.number, progress.recorded_at FROM {{outbox_progress}} AS progress
+  WHERE progress.reader = stretch.reader AND progress.number BETWEEN first.number AND last.number
+    AND progress.position BETWEEN greatest(event.position, first.position) AND last.position
+    AND {is_passed("event", "progress", _FLOOR)}
+  ORDER BY progress.position, progress.number LIMIT 1) AS step
+WHERE {is_passed("event", "last")}
+ORDER BY stretch.until LIMIT 1
+"""  # noqa: S608 - the words are ours
