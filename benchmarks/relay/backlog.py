@@ -11,6 +11,7 @@ from benchmarks.databases import database_on
 from benchmarks.relay.draining import drain, interleaved, median_of
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.processes import children
+from benchmarks.relay.relaying import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,20 +20,23 @@ if TYPE_CHECKING:
     from benchmarks.relay.ground import Ground
     from benchmarks.relay.sizes import Sizes
 
+HANDLER = "bench.ignore"
+
 
 async def measure_backlog(ground: Ground, sizes: Sizes) -> dict[str, float]:
     """Drain the same number of events in a large and in a small table, then begin with a large backlog."""
     async with database_on(ground.url) as url, prepared(url) as small:
-        await ground.empty()
-        await ground.fill(sizes.backlog_delivered, status="delivered")
+        await ground.renew(sizes.backlog_delivered)
+        await ground.vacuum()
+        await subscribe(ground.url, HANDLER)
         firsts = count(sizes.backlog_delivered, sizes.backlog_pending)
         sides = {
             "large": partial(_drained_in_large, ground, sizes.backlog_pending, firsts),
             "small": partial(_drained_in_small, small, sizes.backlog_pending),
         }
         # To fill it has the server begin a checkpoint, after which each page's first change is logged as a whole
-        # page: a bare claim and mark pays as much for that as a relay. So a round of each goes before.
-        await interleaved(sides, 1)
+        # page. So a round of each goes before.
+        await interleaved(sides, sizes.backlog_warm_ups)
         found = await interleaved(sides, sizes.repetitions)
     large, small_ = (1e6 / median_of(found[side], "events_per_s") for side in ("large", "small"))
     return {
@@ -45,12 +49,13 @@ async def measure_backlog(ground: Ground, sizes: Sizes) -> dict[str, float]:
 
 async def _drained_in_large(ground: Ground, events: int, firsts: Iterator[int]) -> Drain:
     await ground.fill(events, first=next(firsts))
-    await ground.vacuum()
     return await drain(_task(ground), events)
 
 
 async def _drained_in_small(ground: Ground, events: int) -> Drain:
-    await ground.renew(events)
+    await ground.empty()
+    await subscribe(ground.url, HANDLER)
+    await ground.fill(events)
     return await drain(_task(ground), events)
 
 
@@ -64,4 +69,4 @@ async def _peak_mb(ground: Ground, sizes: Sizes) -> float:
 
 
 def _task(ground: Ground) -> dict[str, Any]:
-    return {"kind": "relaying.relay", "url": ground.url, "handler": "bench.ignore"}
+    return {"kind": "relaying.relay", "url": ground.url, "handler": HANDLER}

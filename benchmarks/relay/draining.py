@@ -18,11 +18,13 @@ T = TypeVar("T")
 
 @frozen
 class Drain:
-    """What it came to, from the first claim to the last mark."""
+    """What it came to, from the first read to the last place that was written down."""
 
     events: int
     seconds: float
     cpu_seconds: float
+    wal_bytes: int = 0
+    """What the server has logged meanwhile."""
 
     @property
     def events_per_s(self) -> float:
@@ -33,6 +35,11 @@ class Drain:
     def cpu_us_per_event(self) -> float:
         """What each event cost the processes."""
         return self.cpu_seconds / self.events * 1e6
+
+    @property
+    def wal_bytes_per_event(self) -> float:
+        """What each event added to the write-ahead log."""
+        return self.wal_bytes / self.events
 
     @property
     def cpu_share(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+LOOK_SECONDS = 0.02
+SILENCE_SECONDS_MAX = 120.0
+
 # Event ids are UUIDv7 as the kernel's are: random ones would make every index entry touch a page of its own.
 FILL = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                           payload, occurred_at, status, processed_at)
+                           payload, occurred_at)
 SELECT event_id, $1, 1, $2, parcel_id, number / $5::int + 1,
-       $3::jsonb || jsonb_build_object('event_id', event_id, 'parcel', parcel_id),
-       clock_timestamp(), $7::text, CASE WHEN $7 = 'delivered' THEN clock_timestamp() END
+       $3::jsonb || jsonb_build_object('event_id', event_id, 'parcel', parcel_id), clock_timestamp()
 FROM (
   SELECT number, md5((number % $5::int)::text)::uuid AS parcel_id,
          (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
@@ -45,9 +48,22 @@ OVERRIDING SYSTEM VALUE
 VALUES ($1, $2, $3, 1, $4, $5, 1, $6, clock_timestamp())
 """
 
-EMPTY = """
-TRUNCATE outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays,
-         bench_bookings, bench_weighed_parcels RESTART IDENTITY
+TABLES = (
+    "outbox_events",
+    "outbox_deliveries",
+    "outbox_receipts",
+    "outbox_subscriptions",
+    "outbox_relays",
+    "outbox_cursors",
+    "outbox_cursors_past",
+    "outbox_progress",
+    "bench_bookings",
+    "bench_weighed_parcels",
+)
+# What a relay may write of what it delivers; each row that is new, changed or gone stands in one of two answers alone.
+WRITTEN = """
+SELECT tableoid, ctid::text, xmin::text FROM outbox_deliveries
+UNION ALL SELECT tableoid, ctid::text, xmin::text FROM outbox_progress
 """
 
 
@@ -65,31 +81,28 @@ class Ground:
 
     async def empty(self) -> None:
         """Leave nothing of what was measured before."""
-        await self.connection.execute(EMPTY)
+        await self.connection.execute(f"TRUNCATE {', '.join(TABLES)} RESTART IDENTITY")
 
-    async def fill(
-        self, events: int, *, aggregates: int = AGGREGATES, first: int = 0, status: str = "pending"
-    ) -> None:
+    async def fill(self, events: int, *, aggregates: int = AGGREGATES, first: int = 0) -> None:
         """Add events, the aggregates taking turns; `first` counts on where an earlier call has ended."""
         await self.connection.execute(
-            FILL, EVENT_TYPE, AGGREGATE_TYPE, stored_payload(), first, aggregates, events, status
+            FILL, EVENT_TYPE, AGGREGATE_TYPE, stored_payload(), first, aggregates, events
         )
 
     async def renew(self, events: int, *, aggregates: int = AGGREGATES) -> None:
-        """Have just so many events in an outbox as good as new."""
+        """Have just so many events in an outbox as good as new, which nobody has analysed."""
         await self.empty()
         await self.fill(events, aggregates=aggregates)
-        await self.vacuum()
 
     async def vacuum(self) -> None:
-        """Do what autovacuum would."""
-        await self.connection.execute("VACUUM (ANALYZE) outbox_events")
+        """Clean up as autovacuum would, but for the statistics: no statement is to depend on them."""
+        await self.connection.execute(f"VACUUM {', '.join(TABLES)}")
 
     async def add(self, events: int, first: int) -> None:
         """Add events in one transaction, and wake the relay with it."""
         async with self.connection.transaction():
             await self.fill(events, first=first)
-            await self.connection.execute(f"NOTIFY {CHANNEL}")
+            await self.notify(CHANNEL)
 
     async def take_position(self) -> int:
         """Take a position as a writer does that commits much later."""
@@ -107,14 +120,27 @@ class Ground:
                 COMMIT_LATE,
                 *(position, event.event_id, EVENT_TYPE, AGGREGATE_TYPE, event.parcel, serialize_event(event)),
             )
-            await self.connection.execute(f"NOTIFY {CHANNEL}")
+            await self.notify(CHANNEL)
+
+    async def notify(self, channel: str, said: str = "") -> None:
+        """Say something to who listens."""
+        await self.connection.execute("SELECT pg_notify($1, $2)", channel, said)
 
     async def dead_rows(self) -> int:
-        """Count the dead rows of the events' table."""
-        await self.connection.execute("SELECT pg_stat_force_next_flush()")
+        """Count the dead rows of the events' table, once whoever may have made some has ended."""
         return int(
             await self.ask("SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'outbox_events'")
         )
+
+    async def rows_of_progress(self) -> set[tuple[Any, ...]]:
+        """Return each row of deliveries and progress, as it was written last."""
+        return {tuple(row) for row in await self.connection.fetch(WRITTEN)}
+
+    async def until(self, query: str) -> None:
+        """Wait until a query says yes."""
+        async with asyncio.timeout(SILENCE_SECONDS_MAX):
+            while not await self.ask(query):  # noqa: ASYNC110 - another process decides
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def ask(self, query: str, *arguments: Any) -> Any:
         """Return one value."""
@@ -140,6 +166,9 @@ async def prepared(url: str) -> AsyncIterator[Ground]:
         await migrate(engine, Settings(contexts=()))
         async with engine.begin() as connection:
             await connection.run_sync(bench_metadata.create_all)
+            for table in TABLES:
+                # What the server does by itself would fall into one measurement or another.
+                await connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
     finally:
         await engine.dispose()
     bare = await bare_connection(url)
@@ -147,3 +176,15 @@ async def prepared(url: str) -> AsyncIterator[Ground]:
         yield Ground(url, bare)
     finally:
         await bare.close()
+
+
+@asynccontextmanager
+async def transaction_held(url: str) -> AsyncIterator[None]:
+    """Hold a transaction open as a stranger does who has forgotten it: with a snapshot, and a number of its own."""
+    connection = await bare_connection(url)
+    try:
+        async with connection.transaction(isolation="repeatable_read"):
+            await connection.fetchval("SELECT count(*), pg_current_xact_id() FROM outbox_events")
+            yield
+    finally:
+        await connection.close()

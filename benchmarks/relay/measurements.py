@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.databases import measured_database
 from benchmarks.relay.backlog import measure_backlog
-from benchmarks.relay.drain import measure_drain, measure_hot
+from benchmarks.relay.drain import measure_drain, measure_fanout, measure_hot
 from benchmarks.relay.effects import measure_effects
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.latency import measure_latency
-from benchmarks.relay.log import measure_log_drain
+from benchmarks.relay.loop import measure_loop
+from benchmarks.relay.outage import measure_outage
 from benchmarks.relay.pinned import measure_pinned
 from benchmarks.relay.scale import measure_scale
 from benchmarks.relay.sizes import FULL, SHORT
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = {
     "drain": measure_drain,
     "hot": measure_hot,
-    "log_drain": measure_log_drain,
+    "fanout": measure_fanout,
     "effects": measure_effects,
     "latency": measure_latency,
     "writers": measure_writers,
@@ -37,6 +38,8 @@ MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = 
     "backlog": measure_backlog,
     "pinned": measure_pinned,
     "scale": measure_scale,
+    "outage": measure_outage,
+    "loop": measure_loop,
 }
 
 

@@ -41,7 +41,7 @@ async def each_after_a_while(
 
 @attrs.define(eq=False)
 class Meter:
-    """Reads the clock and the process's own CPU time from the first claim to the last mark."""
+    """Reads the clock and the process's own CPU time from the first read to the last mark."""
 
     begun_ns: int = 0
     ended_ns: int = 0
@@ -50,9 +50,13 @@ class Meter:
     _cpu_ended: float = 0.0
 
     def begin(self) -> None:
-        """Note a claim; the first one counts."""
+        """Note a read; the first one counts."""
         if not self.begun_ns:
             self.begun_ns, self._cpu_begun = time.monotonic_ns(), _cpu_seconds()
+
+    def begin_anew(self) -> None:
+        """Let the next beginning count."""
+        self.begun_ns = 0
 
     def marked(self, events: int) -> None:
         """Note that so many events more are done."""
@@ -63,7 +67,7 @@ class Meter:
         self._unsaid += events
 
     def _say(self) -> None:
-        say(marked=self._unsaid, at_ns=self.ended_ns)
+        say(marked=self._unsaid, at_ns=self.ended_ns, cpu_seconds=self._cpu_ended)
         self._unsaid = 0
 
     def report(self) -> dict[str, Any]:

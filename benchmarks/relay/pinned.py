@@ -1,4 +1,4 @@
-"""What a forgotten transaction costs the relay: dead rows that nobody may remove, and a commit far below all others.
+"""What a forgotten transaction costs the relay: what nobody may clear away, and a commit far below all others.
 
 Two databases of one server are churned at once, at the same rate. In one of them a snapshot is held, so that
 nothing that dies there can be cleared away; then both drain bursts, one after the other.
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from benchmarks.databases import bare_connection, database_on
+from benchmarks.databases import database_on
 from benchmarks.relay.draining import interleaved
-from benchmarks.relay.ground import prepared
+from benchmarks.relay.ground import prepared, transaction_held
 from benchmarks.relay.processes import children
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ async def measure_pinned(ground: Ground, sizes: Sizes) -> dict[str, float]:
     """Churn with and without a snapshot held, then see how fast each drains."""
     async with database_on(ground.url) as url, prepared(url) as other:
         await ground.empty()
-        async with _churned(other) as free, _churned(ground) as pinned, _snapshot(ground):
+        async with _churned(other) as free, _churned(ground) as pinned, transaction_held(ground.url):
             position = await ground.take_position()
             await asyncio.gather(free.churn(sizes), pinned.churn(sizes))
             late = await pinned.delivers_late(position)
@@ -43,7 +43,7 @@ async def measure_pinned(ground: Ground, sizes: Sizes) -> dict[str, float]:
                 {"with": partial(pinned.burst, sizes), "without": partial(free.burst, sizes)},
                 sizes.repetitions,
             )
-            dead = await ground.dead_rows()
+        dead = await ground.dead_rows()
     held, not_held = (statistics.median(rates[side]) for side in ("with", "without"))
     return {
         "sustainable_rate_with": round(held),
@@ -99,15 +99,3 @@ class Churned:
 async def _churned(ground: Ground) -> AsyncIterator[Churned]:
     async with children({"kind": "relaying.relay", "url": ground.url, "handler": "bench.ignore"}) as relay:
         yield Churned(ground, relay)
-
-
-@asynccontextmanager
-async def _snapshot(ground: Ground) -> AsyncIterator[None]:
-    """Hold a snapshot as a forgotten transaction does."""
-    connection = await bare_connection(ground.url)
-    try:
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            await connection.fetchval("SELECT count(*) FROM outbox_events")
-            yield
-    finally:
-        await connection.close()

@@ -39,6 +39,8 @@ class Child:
     ready: bool = False
     marked: int = 0
     last_mark_ns: int = 0
+    cpu_seconds: float = 0.0
+    """What it had used by then."""
     report: dict[str, Any] | None = None
     ended: bool = False
 
@@ -76,6 +78,7 @@ class Child:
         self.ready = self.ready or "ready" in message
         self.marked += message.get("marked", 0)
         self.last_mark_ns = message.get("at_ns", self.last_mark_ns)
+        self.cpu_seconds = message.get("cpu_seconds", self.cpu_seconds)
         self.report = message.get("report", self.report)
         self.on_news()
 

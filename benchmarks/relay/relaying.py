@@ -6,61 +6,98 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import asyncpg
+import attrs
 from lagom import Container, Singleton
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from benchmarks.relay.parcels import NoteStart
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.claims import CLAIM_EVENTS
-from outbox_kernel.infrastructure.outbox.sql.outcomes import MARK_DELIVERED, SETTLE_DELIVERIES
+from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE, read
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
-    from benchmarks.relay.meter import Meter
+    from collections.abc import Callable
+    from typing import Literal
 
-_CLAIM = in_schema(CLAIM_EVENTS, None)
-# An event's one handler is done in its first pass, or later if the machine kept it waiting for a second.
-_MARKS = {in_schema(statement, None) for statement in (MARK_DELIVERED, SETTLE_DELIVERIES)}
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from benchmarks.relay.meter import Meter
+    from outbox_kernel.kernel.handlers import HandlerRegistration
+
+_EITHER = (True, False)
+_READS = {read(types=types, shards=shards).in_schema(None)[0] for types in _EITHER for shards in _EITHER}
+# With the number of the argument that says how many events are passed.
+_MOVES = {
+    text: names.index("events")
+    for text, names in (statement.in_schema(None) for statement in (MOVE, LEAVE_AND_MOVE))
+}
 
 
 class MeteredConnection(asyncpg.Connection):
-    """Sees the relay claim and mark, as the database does."""
+    """Sees the relay read and move on, as the database does."""
 
-    meter: ClassVar[Meter]
+    on_read: ClassVar[Callable[[], None]]
+    on_move: ClassVar[Callable[[int], None]]
 
     async def fetch(self, query: str, *arguments: Any, **options: Any) -> list[Any]:
         """Do as told, and note what it was."""
-        if query == _CLAIM:
-            self.meter.begin()
+        if query in _READS:
+            type(self).on_read()
         rows: list[Any] = await super().fetch(query, *arguments, **options)
-        if query in _MARKS:
-            self.meter.marked(len(rows))
+        events = _MOVES.get(query)
+        if events is not None and rows:
+            type(self).on_move(sum(arguments[events]))
         return rows
 
 
+def metered(url: str, meter: Meter, *, on_read: Callable[[], None] | None = None, **pool: Any) -> AsyncEngine:
+    """Make an engine whose connections tell the meter what is passed, and when reading begins."""
+    MeteredConnection.on_read = staticmethod(on_read or meter.begin)
+    MeteredConnection.on_move = staticmethod(meter.marked)
+    return create_engine(url, connect_args={"connection_class": MeteredConnection}, **pool)
+
+
 async def relay(
-    meter: Meter, over: asyncio.Event, *, url: str, handler: str, concurrency: int | None = None
+    meter: Meter,
+    over: asyncio.Event,
+    *,
+    url: str,
+    handler: str,
+    copies: int = 1,
+    concurrency: int | None = None,
+    start: Literal["now", "beginning"] = "beginning",
 ) -> dict[str, Any]:
-    """Relay to one handler until told to stop; `concurrency` also sizes the pool of the handler's sessions."""
-    MeteredConnection.meter = meter
+    """Relay to one handler, or to some that are alike; `concurrency` also sizes the pool of their sessions."""
     pool: dict[str, Any] = {"pool_size": concurrency, "max_overflow": 0} if concurrency else {}
-    engine = create_engine(url, connect_args={"connection_class": MeteredConnection}, **pool)
+    engine = metered(url, meter, **pool)
     container = Container()
     container[async_sessionmaker] = Singleton(lambda: session_factory(engine))
     container[SqlAlchemyUnitOfWork] = lambda found: SqlAlchemyUnitOfWork(found[async_sessionmaker])
-    outbox_relay = OutboxRelay(
-        engine,
-        container,
-        handlers=[each for each in registered_handlers() if each.name == handler],
-        settings=RelaySettings(concurrency=concurrency) if concurrency else RelaySettings(),
+    settings = RelaySettings(concurrency=concurrency) if concurrency else RelaySettings()
+    await relayed(
+        OutboxRelay(engine, container, handlers=alike(handler, copies, start), settings=settings), over
     )
-    running = asyncio.create_task(outbox_relay.run())
-    stopping = asyncio.create_task(over.wait())
+    await engine.dispose()
+    return {"moments_ns": NoteStart.started_ns}
+
+
+async def relayed(outbox_relay: OutboxRelay, over: asyncio.Event) -> None:
+    """Run a relay until told to stop; raise what it dies of before."""
+    running, stopping = asyncio.create_task(outbox_relay.run()), asyncio.create_task(over.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     outbox_relay.stop()
     stopping.cancel()
     await running
-    await engine.dispose()
-    return {"moments_ns": NoteStart.started_ns}
+
+
+async def subscribe(url: str, handler: str) -> None:
+    """Let a handler be due for what is committed from now on, as an earlier run of a relay would have."""
+    await OutboxRelay(url, Container(), handlers=alike(handler, 1, "now")).run_once()
+
+
+def alike(handler: str, copies: int, start: Literal["now", "beginning"]) -> list[HandlerRegistration]:
+    """Return so many handlers that differ in their names only."""
+    [found] = [each for each in registered_handlers() if each.name == handler]
+    names = [handler] if copies == 1 else [f"{handler}_{number}" for number in range(1, copies + 1)]
+    return [attrs.evolve(found, name=name, start=start) for name in names]

@@ -1,15 +1,14 @@
-"""What more relays bring, and how much write-ahead log a delivery costs."""
+"""What more relays bring, all of them there and each with its share before the events come."""
 
 from __future__ import annotations
 
-import statistics
+import time
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING
 
-from attrs import frozen
-
-from benchmarks.relay.draining import Drain, drain, interleaved, median_of
-from benchmarks.relay.slow import drain_slowly
+from benchmarks.relay.draining import interleaved
+from benchmarks.relay.processes import children
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,54 +16,41 @@ if TYPE_CHECKING:
     from benchmarks.relay.ground import Ground
     from benchmarks.relay.sizes import Sizes
 
-
-@frozen
-class LoggedDrain(Drain):
-    """A drain with what it has written to the log."""
-
-    wal_bytes: int
-
-    @property
-    def wal_bytes_per_event(self) -> float:
-        """What each event added."""
-        return self.wal_bytes / self.events
+SHARED = """
+SELECT count(*) = {relays} AND max(cursors) - min(cursors) <= 1 AND count(lease_relay) = {relays}
+FROM (SELECT lease_relay, count(*) AS cursors FROM outbox_cursors GROUP BY lease_relay) AS shares
+"""
 
 
 async def measure_scale(ground: Ground, sizes: Sizes) -> dict[str, float]:
-    """Drain with one relay and with more, to handlers that wait and to handlers that do nothing."""
-    slow = await interleaved(
-        {number: partial(drain_slowly, ground, sizes.slow_events, number) for number in sizes.relays},
-        sizes.repetitions,
-    )
-    quick = await interleaved(
-        {number: partial(_logged, ground, sizes.drain_events, number) for number in sizes.relays},
-        sizes.repetitions,
-    )
-    bytes_each = statistics.median(each.wal_bytes_per_event for each in quick[1])
-    return {
-        **_rates("slow", slow),
-        **_rates("drain", quick),
-        "wal_bytes_per_event": round(bytes_each),
-    }
+    """Deliver with one relay and with more, to handlers that wait and to handlers that do nothing."""
+    figures: dict[str, float] = {}
+    for name, handler, events in (
+        ("slow", "bench.pause", sizes.slow_events),
+        ("drain", "bench.ignore", sizes.drain_events),
+    ):
+        sides = {number: partial(_rate, ground, handler, events, number) for number in sizes.relays}
+        figures |= _told(name, await interleaved(sides, sizes.repetitions))
+    return figures
 
 
-def _rates(name: str, found: Mapping[int, Sequence[Drain]]) -> dict[str, float]:
+def _told(name: str, found: Mapping[int, Sequence[float]]) -> dict[str, float]:
     """Tell the rates of so many relays, and what they are to one's."""
-    rates = {number: median_of(drains, "events_per_s") for number, drains in found.items()}
+    rates = {number: median(each) for number, each in found.items()}
+    ratios = {number: rate / rates[1] for number, rate in rates.items() if number > 1}
     return {
         **{f"{name}_{number}_events_per_s": round(rate) for number, rate in rates.items()},
-        **{
-            f"{name}_{number}_ratio": round(rate / rates[1], 3)
-            for number, rate in rates.items()
-            if number > 1
-        },
+        **{f"{name}_{number}_ratio": round(ratio, 3) for number, ratio in ratios.items()},
     }
 
 
-async def _logged(ground: Ground, events: int, processes: int) -> LoggedDrain:
-    await ground.renew(events)
-    before = await ground.written_bytes()
-    task = {"kind": "relaying.relay", "url": ground.url, "handler": "bench.ignore"}
-    found = await drain(task, events, processes=processes)
-    written = await ground.written_bytes(since=before)
-    return LoggedDrain(found.events, found.seconds, found.cpu_seconds, written)
+async def _rate(ground: Ground, handler: str, events: int, relays: int) -> float:
+    """Return the events per second from their commit on."""
+    await ground.renew(0)
+    task = {"kind": "relaying.relay", "url": ground.url, "handler": handler}
+    async with children(*[task] * relays) as family:
+        await ground.until(SHARED.format(relays=relays))
+        await ground.add(events, first=0)
+        begun = time.monotonic_ns()
+        await family.until_marked(events)
+        return events / (family.last_mark_ns - begun) * 1e9

@@ -19,11 +19,16 @@ class Sizes:
     backlog_delivered: int
     backlog_pending: int
     backlog_waiting: int
+    backlog_warm_ups: int
     backlog_drain_seconds: float
     churn_seconds: float
     churn_per_s: int
     burst_events: int
     relays: tuple[int, ...]
+    outage_events: int
+    loop_events: int
+    steady_seconds: float
+    low_seconds: float
 
 
 FULL = Sizes(
@@ -37,11 +42,16 @@ FULL = Sizes(
     backlog_delivered=990_000,
     backlog_pending=10_000,
     backlog_waiting=1_000_000,
+    backlog_warm_ups=1,
     backlog_drain_seconds=5.0,
-    churn_seconds=60.0,
+    churn_seconds=600.0,
     churn_per_s=1_000,
     burst_events=20_000,
     relays=(1, 2, 4),
+    outage_events=100_000,
+    loop_events=100_000,
+    steady_seconds=10.0,
+    low_seconds=10.0,
 )
 
 SHORT = Sizes(
@@ -55,12 +65,19 @@ SHORT = Sizes(
     backlog_delivered=9_000,
     backlog_pending=1_000,
     backlog_waiting=10_000,
+    backlog_warm_ups=0,
     backlog_drain_seconds=0.3,
-    churn_seconds=3.0,
+    churn_seconds=1.0,
     churn_per_s=500,
     burst_events=1_000,
     relays=(1, 2),
+    outage_events=1_000,
+    loop_events=1_000,
+    steady_seconds=0.3,
+    low_seconds=0.5,
 )
 
 AGGREGATES = 10_000
 HOT_AGGREGATES = 100
+# For each event.
+HANDLERS = 10
