@@ -21,7 +21,7 @@ FROM faults_counters AS counter FULL JOIN (
 
 # Settled as far as the outbox is concerned, and yet neither done nor passed over on purpose. 1 handler, 2 its names.
 LOST = """
-SELECT count(*) FROM outbox_events AS event JOIN outbox_status_of_log AS outcome USING (event_id)
+SELECT count(*) FROM outbox_events AS event JOIN outbox_status AS outcome USING (event_id)
 WHERE outcome.status <> 'pending' AND event_type = 'faults.counted'
   AND NOT EXISTS (SELECT FROM faults_effects AS effect WHERE effect.event_id = event.event_id AND handler = $1)
   AND NOT EXISTS (SELECT FROM outbox_receipts AS receipt
@@ -68,7 +68,7 @@ WHERE effect.handler = $1 AND dead.handler = ANY ($2) AND dead.status = 'dead' A
 
 # Not finished, and not for a reason that an operator has to do with: behind a dead one of the same turn.
 STUCK = """
-SELECT (SELECT count(*) FROM outbox_status_of_log WHERE status = 'pending')
+SELECT (SELECT count(*) FROM outbox_status WHERE status = 'pending')
      + (SELECT count(*) FROM outbox_deliveries AS delivery
         WHERE NOT settled AND status <> 'dead' AND NOT EXISTS (
           SELECT FROM outbox_deliveries AS dead
