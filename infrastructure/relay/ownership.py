@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from outbox_kernel.infrastructure.relay.log import Log, Taken
+    from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 EVERY = frozenset(range(SHARDS))
@@ -121,11 +122,26 @@ class Ownership:
     async def join(self) -> None:
         """Let readers of one subscription that have met, and have nothing in hand, become one."""
         for subscriber in self.subscribers.values():
-            idle = [each for each in subscriber.readers if each.pace is Pace.READING and not each.batches]
-            for reader in idle[1:]:
-                first = idle[0]
-                if reader.place == first.place and reader.ahead == first.ahead:
-                    await self.log.join(reader, first)
-                    first.shards |= reader.shards
-                    first.takeovers = max(first.takeovers, reader.takeovers)
-                    subscriber.readers.remove(reader)
+            while pair := _met(subscriber.readers):
+                await self._join(subscriber, *pair)
+
+    async def _join(self, subscriber: Subscriber, reader: Reader, other: Reader) -> None:
+        reader.pace = other.pace = Pace.LEAVING  # nothing is read for either meanwhile
+        await self.log.join(reader, other)
+        subscriber.readers.remove(reader)
+        other.shards |= reader.shards
+        other.takeovers = max(other.takeovers, reader.takeovers)
+        # A place that only looks the same: what is being read from the former one knows nothing of these shards.
+        other.ahead = attrs.evolve(other.ahead)
+        other.pace, other.is_due = Pace.READING, True
+
+
+def _met(readers: Iterable[Reader]) -> tuple[Reader, Reader] | None:
+    """Return two that stand at one place with nothing in hand."""
+    first: dict[tuple[Place, Place], Reader] = {}
+    for reader in readers:
+        if reader.pace is Pace.READING and not reader.batches:
+            other = first.setdefault((reader.place, reader.ahead), reader)
+            if other is not reader:
+                return reader, other
+    return None

@@ -10,6 +10,7 @@ from uuid import uuid4
 import attrs
 
 from outbox_kernel.infrastructure.relay.log import Found
+from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.place import Place, Server
 from outbox_kernel.infrastructure.relay.reader import Reader
 from outbox_kernel.infrastructure.relay.reading import Reading
@@ -25,7 +26,7 @@ class Subscriber:
     readers: list[Reader]
     subscription: Any = attrs.Factory(lambda: SimpleNamespace(paused=False, patterns=("*",), source=None))
     carried: Any = attrs.Factory(lambda: SimpleNamespace(name="h", renamed_from=None))
-    stands_still: bool = False
+    is_going: bool = True
     read: int = 0
 
     def take(self, reader: Reader, rows: Any, start: Place, end: Place) -> None:
@@ -82,3 +83,55 @@ def test_what_stands_at_or_below_the_floor_is_passed_whatever_its_transaction() 
     """R2b: it was written under the ids of another server."""
     place = Place(10, "100:100:", Server(2, 5))
     assert [place.has_passed(position, 1_000) for position in (5, 6)] == [True, False]
+
+
+@attrs.define
+class BusyLog:
+    """Lets something else go on while it reads, or while cursors change their reader."""
+
+    while_reading: Any = None
+    while_joining: Any = None
+
+    async def read(self, *_: Any) -> Found:
+        if self.while_reading is not None:
+            await self.while_reading()
+        return Found([], at(30), is_full=False, revision=1)
+
+    async def join(self, *_: Any) -> None:
+        if self.while_joining is not None:
+            await self.while_joining()
+
+
+def halves() -> tuple[Reader, Reader]:
+    """Two readers of one subscription that stand at one place."""
+    one, other = reader("h", 10), reader("h", 10)
+    one.shards, other.shards, other.is_due = frozenset(range(16)), frozenset(range(16, 32)), False
+    return one, other
+
+
+def works_of(log: BusyLog, *readers: Reader) -> tuple[Reading, Ownership]:
+    subscribers: Any = {"h": Subscriber(list(readers))}
+    reading = Reading(log, subscribers, 100, SERVER, 1)  # type: ignore[arg-type]
+    return reading, Ownership(log, subscribers, takes_all=False, channel="")  # type: ignore[arg-type]
+
+
+def test_what_was_read_before_two_became_one_is_read_again() -> None:
+    """That read knows nothing of the other's shards."""
+    log, (one, other) = BusyLog(), halves()
+    reading, ownership = works_of(log, one, other)
+    log.while_reading = ownership.join
+    asyncio.run(reading.step([one]))
+    assert (one.shards, one.ahead, one.is_due) == (ALL, at(10), True)
+
+
+def test_nothing_is_read_while_two_become_one() -> None:
+    log, (one, other) = BusyLog(), halves()
+    reading, ownership = works_of(log, one, other)
+
+    async def read_meanwhile() -> None:
+        await reading.step([one])
+        assert reading.wanting() == []
+
+    log.while_joining = read_meanwhile
+    asyncio.run(ownership.join())
+    assert (one.shards, one.ahead, one.is_due) == (ALL, at(10), True)
