@@ -75,7 +75,7 @@ def test_one_that_is_further_than_the_last_for_others_keeps_its_position() -> No
 def test_what_was_read_for_one_that_went_back_meanwhile_is_read_again() -> None:
     one = reader("one", 10)
     one.ahead = at(20)
-    read_for(Log(Found([], at(30), is_full=False, revision=1), happens=one.go_back), one)
+    read_for(Log(Found([], at(30), is_full=False, revision=1), happens=lambda: one.go_back([])), one)
     assert (one.ahead, one.is_due) == (at(10), True)
 
 
