@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from outbox_kernel.kernel import DomainEvent
@@ -232,7 +233,7 @@ class Stage:
         """What each relay does now and then: end leases that ran out by then, free what they held."""
         log = self.log_under(Lease(), at=at)
         cursors, deliveries = await self._held(log)
-        await Upkeep(log, Renaming.of(log, []), 0.0, lambda: None).take_over()
+        await Upkeep(log, Renaming.of(log, []), Retention(log, None), 0.0, lambda: None).take_over()
         cursors_left, deliveries_left = await self._held(log)
         return cursors - cursors_left, deliveries - deliveries_left
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
 import click
 
 from outbox_kernel.infrastructure.cli.at_desk import DAYS, ask_first, at_desk, yes_option
@@ -47,7 +46,8 @@ def command(*, days: float | None, yes: bool, as_json: bool) -> None:
 
     purged = at_desk(work)
     if as_json:
-        print_json({"older_than_days": limit, **attrs.asdict(purged)})
+        gone = {name: getattr(purged, name) for name in ("events", "deliveries", "receipts")}
+        print_json({"older_than_days": limit, **gone})
         return
     click.echo(
         f"{count(purged.events, 'event')} delivered more than {limit:g} days ago purged, "

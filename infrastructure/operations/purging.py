@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-import attrs
-
-from outbox_kernel.infrastructure.outbox.sql.operations import BOUNDS
-from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS, PURGE_RECEIPTS, RECEIPT_DAYS_MIN
+from outbox_kernel.infrastructure.outbox.sql.retention import EXTENT, SETTINGS
+from outbox_kernel.infrastructure.relay.retention import Purge, Purged, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import asyncpg
+    from collections.abc import Awaitable, Callable
 
     from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-WINDOW_EVENTS = 2_000
-# A relay's maintenance purges for milliseconds at a time.
+# A relay's retention purges for milliseconds at a time.
 TURN_SECONDS = 0.05
+K = TypeVar("K", int, UUID)
 
-
-@attrs.define
-class Purged:
-    """How much went."""
-
-    events: int = 0
-    deliveries: int = 0
-    receipts: int = 0
+__all__ = ["Purged", "purge"]
 
 
 async def purge(
@@ -38,37 +28,32 @@ async def purge(
     begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
 ) -> Purged:
     """Purge delivered events older than that, their deliveries, and receipts that have served their time."""
-    purged, receipt_days = Purged(), max(older_than_days, float(RECEIPT_DAYS_MIN))
-    bounds = await desk.fetch_one(BOUNDS)
-    advance = begin(bounds["last"] - bounds["first"] + 1 if bounds["last"] else 0)
-    after = bounds["first"] - 1
+
+    async def run(statement: Statement, **values: Any) -> Any:
+        async with desk.connection.transaction():
+            await desk.run(SETTINGS)
+            return await desk.run_one(statement, **values)
+
+    purging = Purge(run, older_than_days)
+    extent = await desk.run_one(EXTENT)
+    after = extent["after"]
+    advance = begin(extent["last"] - after)
     while True:
-        row = await _window(desk, PURGE_EVENTS, after, WINDOW_EVENTS, older_than_days, receipt_days)
-        purged.events += row["events"]
-        purged.deliveries += row["deliveries"]
-        purged.receipts += row["receipts"]
-        if row["over"]:
+        window = await _at_ones_turn(purging.events, after)
+        if window.is_over:
             break
-        advance(row["last"] - after)
-        after = row["last"]
-    purged.receipts += await _purge_receipts(desk, receipt_days)
-    return purged
+        advance(window.last - after)
+        after = window.last
+    receipts = await _at_ones_turn(purging.receipts, UUID(int=0))
+    while not receipts.is_over:
+        receipts = await _at_ones_turn(purging.receipts, receipts.last)
+    return purging.purged
 
 
-async def _purge_receipts(desk: Desk, days: float) -> int:
-    after, receipts = UUID(int=0), 0
-    while True:
-        row = await _window(desk, PURGE_RECEIPTS, after, WINDOW_EVENTS, days)
-        receipts += int(row["receipts"])
-        if row["over"]:
-            return receipts
-        after = row["last"]
-
-
-async def _window(desk: Desk, statement: str, *arguments: object) -> asyncpg.Record:
+async def _at_ones_turn(do: Callable[[K], Awaitable[Window[K] | None]], after: K) -> Window[K]:
     """Purge one window, when whoever else is purging has finished his."""
-    row = await desk.fetch_one(statement, *arguments, desk.now)
-    while not row["held"]:
+    window = await do(after)
+    while window is None:
         await asyncio.sleep(TURN_SECONDS)
-        row = await desk.fetch_one(statement, *arguments, desk.now)
-    return row
+        window = await do(after)
+    return window

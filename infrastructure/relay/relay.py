@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.patterns import unknown_types
 from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import (
     CarriedPublisher,
     carry,
@@ -282,6 +283,7 @@ class OutboxRelay:
         upkeep = Upkeep(
             control,
             Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
+            Retention(control, settings.cleanup_days),
             min(settings.poll_interval_seconds, settings.lease_seconds / 3),
             lambda: shift.hear(EVERYTHING),
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.renaming import Renaming
+    from outbox_kernel.infrastructure.relay.retention import Retention
 
 _log = logging.getLogger("outbox.relay")
 
@@ -27,10 +28,11 @@ SWEEP_SECONDS = 60.0
 
 @attrs.define(eq=False)
 class Upkeep:
-    """Takes over from the dead, and moves names."""
+    """Takes over from the dead, moves names, and purges."""
 
     log: Log
     renaming: Renaming
+    retention: Retention
     pause_seconds: float
     on_freed: Callable[[], None]
     _sweep_at: float = 0.0
@@ -40,12 +42,13 @@ class Upkeep:
         while True:
             try:
                 await self.step()
+                await self.purge()
             except TROUBLE as error:
                 _log.debug("upkeep waits for the database: %s", error)
             await asyncio.sleep(self.pause_seconds)
 
     async def step(self) -> None:
-        """Do all of it once."""
+        """Do all of it once, but for the purge."""
         now = time.monotonic()
         [row] = await self.log.run(leases.ANY_EXPIRED)
         # The sweep reads all that is leased, so it has its reason: a lease has run out, or a while has passed.
@@ -54,6 +57,14 @@ class Upkeep:
             await self.take_over()
             await self.log.run(DROP_CURSORS)
         await self.renaming.step()
+
+    async def purge(self) -> None:
+        """Purge until all that is old is gone, but no more than half of the time, and not beyond the next upkeep."""
+        until = time.monotonic() + self.pause_seconds
+        while (began := time.monotonic()) < until:
+            if not await self.retention.step():
+                return
+            await asyncio.sleep(time.monotonic() - began)
 
     async def take_over(self) -> None:
         """End leases that have run out, and free what they held."""

@@ -379,7 +379,11 @@ def _passed_at() -> str:
         SELECT max(pass.recorded_at)
         FROM outbox_subscriptions AS subscription
         CROSS JOIN LATERAL (
-          SELECT step.recorded_at, step.number = first.number AND NOT EXISTS (
+          SELECT CASE WHEN step.number = first.number OR EXISTS (
+            SELECT FROM outbox_progress AS before
+            WHERE before.reader = stretch.reader AND before.number = step.number - 1) THEN step.recorded_at
+                 END AS recorded_at,
+                 step.number = first.number AND NOT EXISTS (
             SELECT FROM outbox_cursors_past AS cursor
             WHERE {OF_CURSOR} AND cursor.until < stretch.until) AS at_its_beginning
           FROM (

@@ -91,7 +91,14 @@ class Log:
         reader: UUID = READER,
         server: int = 1,
     ) -> None:
-        """Write down a place, `number` seconds after the start."""
+        """Write down a place, `number` seconds after the start; the one before, too, in each second since that."""
+        await self.execute(
+            """INSERT INTO outbox_progress (reader, number, position, recorded_at, server, snapshot)
+               SELECT reader, still, position, $3::timestamptz + still * interval '1 second', server, snapshot
+               FROM (SELECT * FROM outbox_progress WHERE reader = $1 ORDER BY number DESC LIMIT 1) AS last,
+                    generate_series(last.number + 1, $2 - 1) AS still""",
+            *(reader, number, START),
+        )
         await self.execute(
             """INSERT INTO outbox_progress (reader, number, position, recorded_at, server, snapshot)
                VALUES ($1, $2, $3, $4, $5, $6::text::pg_snapshot)""",
@@ -161,7 +168,7 @@ async def log(log_url: str) -> AsyncIterator[Log]:
 
 async def test_a_cursors_place_is_its_readers_newest_row(log: Log) -> None:
     await log.followed(4, number=10)
-    await log.progress(9, 99)
+    await log.execute("UPDATE outbox_progress SET position = 99 WHERE number = 9")
     await log.progress(11, 999, reader=OTHER)
     await log.execute("UPDATE outbox_cursors SET lease_relay = $1", OTHER)
     places = await log.connection.fetch("SELECT * FROM outbox_cursor_places ORDER BY shard")

@@ -14,9 +14,13 @@ _FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.numb
 # A cursor has gone with one reader after the other, a stretch of progress with each; one that ended before the event
 # was written has not passed it. A stretch that has passed it is walked from the event's position, a step or two.
 # They are in order, so that the first that has passed it is the last that is looked at.
-# What stood behind the place at which the subscription began was never due for it, and gives no moment.
+# What stood behind the place at which the subscription began was never due for it, and gives no moment. Nor does a
+# place without the one before it: those go with age, and nobody knows which of them has passed the event first.
 PASS = f"""
-SELECT step.recorded_at, step.number = first.number AND NOT EXISTS (
+SELECT CASE WHEN step.number = first.number OR EXISTS (
+  SELECT FROM {{outbox_progress}} AS before
+  WHERE before.reader = stretch.reader AND before.number = step.number - 1) THEN step.recorded_at END AS recorded_at,
+       step.number = first.number AND NOT EXISTS (
   SELECT FROM {{outbox_cursors_past}} AS cursor
   WHERE {OF_CURSOR} AND cursor.until < stretch.until) AS at_its_beginning
 FROM (

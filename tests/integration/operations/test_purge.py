@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
 import pytest
 
 from outbox_kernel.infrastructure.operations.purging import Purged, purge
-from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS
+from outbox_kernel.infrastructure.relay import retention
+
+AGED = "UPDATE outbox_deliveries SET updated_at = updated_at - interval '8 days'"
+
+
+TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge outbox_events', 0))"
+
+
+async def window(outbox: Any) -> Any:
+    """Purge one, of ten."""
+    return await outbox.desk.run_one(
+        PURGE_EVENTS, after=0, span_max=10, rows_max=10, days=7.0, receipt_days=7.0
+    )
+
+
+async def statuses(outbox: Any) -> list[str]:
+    rows = await outbox.rows(
+        "SELECT status FROM outbox_events JOIN outbox_status USING (event_id) ORDER BY position"
+    )
+    return [row["status"] for row in rows]
 
 
 async def test_only_what_was_delivered_long_ago_goes_with_all_that_belongs_to_it(outbox: Any) -> None:
-    old, young = await outbox.event(days_old=8), await outbox.event(days_old=6)
-    dead, waiting = (
-        await outbox.event(status="dead", days_old=8),
-        await outbox.event(status="open", days_old=8),
-    )
-    for event in (old, young, dead, waiting):
-        await outbox.delivery(event, "done")
+    old = await outbox.failed_event(status="done", days_old=8)
+    kept = [
+        await outbox.failed_event(status="done", days_old=6),
+        await outbox.failed_event(status="dead", days_old=8),
+        await outbox.failed_event(status="waiting", days_old=8),
+    ]
+    for event in (old, *kept):
         await outbox.receipt(event, days_old=8)
+    await outbox.execute(AGED)
     assert await purge(outbox.desk, 7) == Purged(events=1, deliveries=1, receipts=1)
-    assert await outbox.status(old) == "gone"
+    assert await statuses(outbox) == ["delivered", "dead", "open"]
     assert len(await outbox.receipts()) == 3
     assert await outbox.value("SELECT count(*) FROM outbox_deliveries") == 3
+
+
+async def test_what_somebody_has_not_passed_stays_however_old_it_is(outbox: Any) -> None:
+    """R2: at whatever age it is asked to go."""
+    await outbox.subscription()
+    await outbox.event(days_old=80)
+    assert await purge(outbox.desk, 0) == Purged()
+    await outbox.passed()
+    assert await purge(outbox.desk, 0) == Purged(events=1)
 
 
 async def test_a_receipt_stays_for_seven_days_even_if_its_event_does_not(outbox: Any) -> None:
@@ -39,46 +69,73 @@ async def test_a_receipt_stays_for_seven_days_even_if_its_event_does_not(outbox:
 async def test_it_walks_windows_and_stops_where_nothing_is_older(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_kernel.infrastructure.operations.purging.WINDOW_EVENTS", 2)
+    monkeypatch.setattr(retention, "WINDOW_ROWS", 2)
     for _ in range(5):
         await outbox.receipt(await outbox.event(days_old=9), days_old=9)
     for _ in range(20):
         await outbox.event(days_old=1)
+    told: list[int] = []
     steps: list[int] = []
 
-    def begin(_: int) -> Any:
+    def begin(total: int) -> Any:
+        told.append(total)
         return steps.append
 
     assert (await purge(outbox.desk, 7, begin)).events == 5
-    # Two, two, the last old one with the first young one; what is younger is not looked at.
-    assert steps == [2, 2, 2]
+    # Two and two; the last old one stands beside the first young one, and what is younger is not looked at.
+    assert (told, steps) == ([25], [2, 2])
     assert await outbox.value("SELECT count(*) FROM outbox_events") == 20
 
 
-async def test_one_purges_at_a_time_and_the_next_comes_after(outbox: Any) -> None:
+async def test_it_walks_over_stretches_in_which_all_has_gone(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "WINDOW_POSITIONS", 3)
+    for _ in range(12):
+        await outbox.event(days_old=9)
+    await outbox.execute("DELETE FROM outbox_events WHERE position BETWEEN 2 AND 11")
+    assert await purge(outbox.desk, 7) == Purged(events=2)
+
+
+async def test_an_empty_outbox_is_purged_at_once(outbox: Any) -> None:
+    assert await purge(outbox.desk, 0) == Purged()
+
+
+async def test_one_purges_at_a_time_and_the_next_comes_after(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await outbox.event(days_old=9)
+    turned_away = asyncio.Event()
+    wait = asyncio.sleep
+
+    async def told(seconds: float) -> None:
+        turned_away.set()
+        await wait(seconds)
+
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.purging.asyncio.sleep", told)
+    other = await asyncpg.connect(outbox.url)
+    async with other.transaction():
+        await other.fetch(TURN)
+        purged = asyncio.create_task(purge(outbox.desk, 7))
+        await turned_away.wait()
+        assert not purged.done()
+    await other.close()
+    assert await purged == Purged(events=1)
+
+
+async def test_a_purge_keeps_others_from_it(outbox: Any) -> None:
     await outbox.event(days_old=9)
     other = await asyncpg.connect(outbox.url)
-    statement, arguments = in_schema(PURGE_EVENTS, None), (-1, 10, 7.0, 7.0, None)
-    async with other.transaction():
-        (row,) = await other.fetch(statement, *arguments)
-        assert row["held"]
-        assert not (await outbox.desk.fetch_one(PURGE_EVENTS, *arguments))["held"]
+    async with outbox.desk.connection.transaction():
+        assert (await window(outbox))["held"]
+        assert not await other.fetchval(TURN)
+    assert await other.fetchval(TURN)
     await other.close()
-    assert (await outbox.desk.fetch_one(PURGE_EVENTS, *arguments))["held"]
 
 
-async def test_an_event_that_somebody_holds_is_left_for_the_next_purge(outbox: Any) -> None:
+async def test_the_report_says_what_is_old_and_stays(outbox: Any) -> None:
     await outbox.event(days_old=9)
-    other = await asyncpg.connect(outbox.url)
-    async with other.transaction():
-        await other.fetch("SELECT FROM outbox_events FOR UPDATE")
-        assert await purge(outbox.desk, 7) == Purged()
-    await other.close()
-    assert await purge(outbox.desk, 7) == Purged(events=1)
-
-
-async def test_the_report_says_below_which_position_the_next_need_not_look(outbox: Any) -> None:
+    await outbox.failed_event(days_old=9)
     await outbox.event(days_old=9)
-    await outbox.event(status="dead", days_old=9)
-    row = await outbox.desk.fetch_one(PURGE_EVENTS, -1, 10, 7.0, 7.0, None)
-    assert (row["last"], row["kept"], row["over"]) == (2, 2, False)
+    row = await window(outbox)
+    assert (row["events"], row["last"], row["kept"], row["over"]) == (2, 3, 2, True)

@@ -16,6 +16,13 @@ import attrs
 import pytest
 import pytest_asyncio
 
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
+from outbox_kernel.infrastructure.outbox.sql.retention import (
+    PURGE_EVENTS,
+    PURGE_PROGRESS,
+    PURGE_READERS,
+    PURGE_RECEIPTS,
+)
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.lines import BY_INDEX
@@ -46,6 +53,10 @@ GROW = (
     """,
     # A dozen turns of ours.
     "UPDATE outbox_deliveries SET status = 'waiting' WHERE handler = 'h' AND position <= 48",
+    """
+    INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'h' FROM outbox_events
+    """,
+    "DELETE FROM outbox_events WHERE position BETWEEN 4000 AND 5000",
     f"""
     INSERT INTO outbox_progress (reader, number, position, server, snapshot)
     SELECT CASE WHEN n % 2 = 0 THEN '{READER}'::uuid ELSE '{OTHER}'::uuid END, n, n, 1, pg_current_snapshot()
@@ -116,6 +127,14 @@ async def claim(log: Log, known: list[tuple[str, str]]) -> None:
     await Deliveries(log, carrying("h", "i"))._claim({}, known, suspects=False)  # noqa: SLF001 - the statement itself
 
 
+async def purge(log: Log, statement: Statement, window: dict[str, Any]) -> None:
+    """Of a hundred rows, all of them old; its settings have the planner find what a connection that reads finds."""
+    await log.run(statement, rows_max=100, days=-1.0, **window)
+
+
+WINDOW = {"after": 1_000, "span_max": 10_000, "receipt_days": -1.0}
+OF_RECEIPTS = {"after": UUID(int=0x1000)}
+OF_PROGRESS: dict[str, Any] = {"readers": [READER], "after": [1_000]}
 KNOWN = [("h", f"bank.wallet:{UUID(int=number)}") for number in range(10)]
 
 
@@ -143,6 +162,10 @@ ASKED = {
     "read some of both": Asked(
         lambda log: read(log, place(0), types=("bank.noted",), shards=SHARDS), 1_500, only_reads=True
     ),
+    "purge events": Asked(lambda log: purge(log, PURGE_EVENTS, WINDOW), 2_500, only_reads=True),
+    "purge receipts": Asked(lambda log: purge(log, PURGE_RECEIPTS, OF_RECEIPTS), 2_000, only_reads=True),
+    "purge progress": Asked(lambda log: purge(log, PURGE_PROGRESS, OF_PROGRESS), 3_000, only_reads=True),
+    "purge readers": Asked(lambda log: purge(log, PURGE_READERS, {}), 1_500, only_reads=True),
     "move": Asked(lambda log: log.move(moved(32), []), 600),
     "leave and move": Asked(lambda log: log.move(moved(2), left(50)), 2_000),
     "take": Asked(take, 1_500),
@@ -223,7 +246,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_dear(node: dict[str, Any]) -> bool:
-    growing = ("outbox_events", "outbox_deliveries", "outbox_progress")
+    growing = ("outbox_events", "outbox_deliveries", "outbox_progress", "outbox_receipts")
     reads_all = node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan") and node["Relation Name"] in growing
     return reads_all or ("Sort" in node["Node Type"] and node["Actual Rows"] > ROWS / 50)
 
