@@ -18,7 +18,7 @@ from outbox_kernel.infrastructure.outbox.sql.deliveries import (
 from outbox_kernel.infrastructure.relay.due_turns import DueTurns
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.roster import Ability
-from outbox_kernel.infrastructure.relay.rows import DueDelivery
+from outbox_kernel.infrastructure.relay.rows import DueDelivery, Outcome
 from outbox_kernel.infrastructure.relay.subscriber import turns_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
     from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 HEADS_MAX = 500
@@ -160,7 +160,10 @@ class Deliveries:
 
     def _begin(self, rows: Sequence[DueDelivery]) -> int:
         self.in_hand += len(rows)
-        for handler, turns in turns_of(rows).items():
+        for row in rows:
+            if row.is_skipped:
+                self.settle(row, Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
+        for handler, turns in turns_of([row for row in rows if not row.is_skipped]).items():
             for turn in turns:
                 self.subscribers[handler].take_turn(turn)
         return len(rows)
@@ -230,8 +233,8 @@ class Deliveries:
     def _hear_of_written(self, outcomes: Iterable[Outcome]) -> None:
         every = list(outcomes)
         self._ended.extend(every)
-        done = [(each.handler, each.order_key) for each in every if each.status == "done"]
-        changed = [(each.handler, each.order_key) for each in every if each.status != "done"]
+        done = [(each.handler, each.order_key) for each in every if each.status in ("done", "skipped")]
+        changed = [(each.handler, each.order_key) for each in every if each.status in ("waiting", "dead")]
         if done:
             self.turns.hear_of_done(done)
         if changed:

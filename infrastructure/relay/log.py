@@ -164,17 +164,16 @@ class Log:
     async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
         """Take cursors that nobody owns; return those that are ours now."""
         names, shards = _pairs(wanted)
-        rows = await self.run(cursors.TAKE, names=names, shards=shards)
-        return [
-            Taken(
-                row["subscription"],
-                row["shard"],
-                row["takeovers"],
-                row["reader"],
-                Place(row["position"], row["snapshot"], Server(row["server"], row["floor"])),
-            )
-            for row in rows
-        ]
+        return _taken(await self.run(cursors.TAKE, names=names, shards=shards))
+
+    async def take_back(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
+        """Take cursors that nobody owns and that are to go back, at the place where they begin anew.
+
+        Where a relay has a delivery in its hands that is read again then, it is for another time.
+        """
+        names, shards = _pairs(wanted)
+        await self.run(cursors.DROP_AHEAD, names=names, shards=shards)
+        return _taken(await self.run(cursors.TAKE_BACK, names=names, shards=shards))
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:
         """Let cursors of a reader stand where they are, under a reader of that id, until another relay takes them."""
@@ -203,6 +202,19 @@ class Log:
 def _position(row: LoggedEvent) -> int:
     position: int = row["position"]
     return position
+
+
+def _taken(rows: Iterable[Any]) -> list[Taken]:
+    return [
+        Taken(
+            row["subscription"],
+            row["shard"],
+            row["takeovers"],
+            row["reader"],
+            Place(row["position"], row["snapshot"], Server(row["server"], row["floor"])),
+        )
+        for row in rows
+    ]
 
 
 def _pairs(found: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:

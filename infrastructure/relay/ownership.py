@@ -41,11 +41,13 @@ class Ownership:
     """It takes whatever nobody has, and nothing falls to it by itself: it serves for a moment only."""
     channel: str
     """Where relays hear of each other."""
+    is_held_up: bool = False
+    """Whether something is to go back that a relay has in its hands."""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether something is to be given once nothing of it is in hand."""
-        return any(
+        """Whether something is to be given, or to go back, once nothing of it is in hand."""
+        return self.is_held_up or any(
             reader.pace is Pace.LEAVING for each in self.subscribers.values() for reader in each.readers
         )
 
@@ -53,13 +55,14 @@ class Ownership:
         """Look once who is there; return whether anything has changed hands."""
         relays, me = await self.log.relays(), self.log.lease.relay
         wanted: list[tuple[str, int]] = []
+        back: list[tuple[str, int]] = []
         leaving: dict[str, set[int]] = {}
         for row in await self.log.cursors(self.subscribers):
             name, shard = row["subscription"], row["shard"]
             carriers = [relay for relay, carried in relays.items() if name in carried]
             owner = falls_to(name, shard, carriers, as_a_whole=self.subscribers[name].is_bounded)
             if row["lease_relay"] is None and (self.takes_all or owner == me):
-                wanted.append((name, shard))
+                (back if row["is_to_go_back"] else wanted).append((name, shard))
             elif row["lease_relay"] == me and (row["is_to_go_back"] or owner not in (me, None)):
                 leaving.setdefault(name, set()).add(shard)
         gave = [
@@ -71,6 +74,9 @@ class Ownership:
         if any(gave):
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)
         took = await self.log.take(wanted) if wanted else []
+        went_back = await self.log.take_back(back) if back else []
+        self.is_held_up = len(went_back) < len(back)
+        took += went_back
         self._begin(took)
         return bool(took) or any(gave)
 

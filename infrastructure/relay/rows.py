@@ -132,6 +132,8 @@ class DueDelivery(LoggedEvent):
     turn: str = _column("order_key")
     place: int = _column("place")
     attempts: int = _column("attempts")
+    is_skipped: bool = _column("is_skipped")
+    """Whether an operator has said so before its turn came."""
 
 
 @attrs.define(eq=False)

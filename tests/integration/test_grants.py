@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import cast
 from uuid import uuid4
 
@@ -25,7 +25,7 @@ from outbox_kernel.infrastructure.operations import Desk, Selection, stories
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.purging import purge
-from outbox_kernel.infrastructure.operations.replaying import replay
+from outbox_kernel.infrastructure.operations.replaying import rewind
 from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire, retire_pattern
 from outbox_kernel.infrastructure.outbox import OutboxMiddleware
 from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
@@ -262,7 +262,7 @@ class Office:
             await overview(desk)
             await stories.failed(desk, 1)
             (event,) = await stories.events(desk, limit=1)
-            await stories.show(desk, event["event_id"])
+            await stories.show(desk, event.event_id)
 
     async def operator(self) -> None:
         """Mend what has failed, in every way there is."""
@@ -272,7 +272,7 @@ class Office:
             await skip(desk, await choose_for_skip(desk, Selection(handler="dead"), all_waiting=True))
             await pause(desk, "dead")
             await resume(desk, "dead")
-            await replay(desk, "dead", datetime.now(UTC) - timedelta(hours=1), again=True)
+            await rewind(desk, "dead", 1, again=True)
             await retire_pattern(desk, "dead", "bank.announced")
             await retire(desk, "dead")
             await purge(desk, 0)

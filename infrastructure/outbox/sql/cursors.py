@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, NOW, SHARDS
+from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    IS_HALF_DONE,
+    IS_SKIPPED,
+    LEASE,
+    NOW,
+    SHARDS,
+    shard,
+)
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _NEWEST = (
@@ -80,34 +87,90 @@ WHERE name = ANY (:names::text[]) AND retired_at IS NULL
 """)
 
 # Take cursors that nobody owns. Those that stood at one place get one new reader there.
-TAKE = Statement(
-    f"""
-WITH {LEASE}, free AS MATERIALIZED (
-  SELECT subscription, shard, reader, first_number, rewind_to, takeovers FROM {{outbox_cursors}}
+_TAKE = """
+WITH <lease>, free AS MATERIALIZED (
+  SELECT subscription, shard, reader, first_number, rewind_to, takeovers FROM {outbox_cursors} AS cursor
   WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND lease_relay IS NULL
-    AND EXISTS (SELECT FROM lease)
+    AND EXISTS (SELECT FROM lease) AND <which>
   FOR UPDATE SKIP LOCKED
 ), place AS MATERIALIZED (
   SELECT former.reader AS former, former.rewind_to, gen_random_uuid() AS reader, newest.number AS last_number,
          least(newest.position, former.rewind_to) AS position, newest.server, newest.snapshot
   FROM (SELECT DISTINCT reader, rewind_to FROM free) AS former
-  CROSS JOIN LATERAL ({_NEWEST.replace("<reader>", "former.reader")}) AS newest
+  CROSS JOIN LATERAL (<newest>) AS newest
 ), started AS (
-  INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
-  SELECT reader, 0, position, server, snapshot, {NOW} FROM place
+  INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, recorded_at)
+  SELECT reader, 0, position, server, snapshot, <now> FROM place
 ), past AS (
-  INSERT INTO {{outbox_cursors_past}} (subscription, shard, reader, first_number, last_number, until)
-  SELECT subscription, shard, free.reader, first_number, last_number, {NOW}
+  INSERT INTO {outbox_cursors_past} (subscription, shard, reader, first_number, last_number, until)
+  SELECT subscription, shard, free.reader, first_number, last_number, <now>
   FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
-)
-UPDATE {{outbox_cursors}} AS cursor
+)<and>
+UPDATE {outbox_cursors} AS cursor
 SET reader = place.reader, first_number = 0, lease_relay = :relay, lease_epoch = :epoch, rewind_to = NULL
 FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
 WHERE cursor.subscription = free.subscription AND cursor.shard = free.shard
 RETURNING cursor.subscription, cursor.shard, cursor.takeovers, place.reader, place.position, place.server,
           place.snapshot::text AS snapshot,
-          (SELECT floor FROM {{outbox_servers}} WHERE number = place.server) AS floor
+          (SELECT floor FROM {outbox_servers} WHERE number = place.server) AS floor
+"""
+
+
+def _taken(which: str, and_: str = "") -> Statement:
+    text = _TAKE
+    for word, said in (
+        ("<lease>", LEASE),
+        ("<which>", which),
+        ("<and>", and_),
+        ("<newest>", _NEWEST.replace("<reader>", "former.reader")),
+        ("<now>", NOW),
+    ):
+        text = text.replace(word, said)
+    return Statement(text)
+
+
+TAKE = _taken("rewind_to IS NULL")
+
+# What stands ahead of the place to which a cursor goes back is read again, in its order, and not done by a delivery
+# before what comes earlier. These keep their deliveries: what is suspected of killing processes, what is half done, and
+# what an operator has skipped, which a relay that takes it skips.
+_IS_AHEAD = f"""event.event_id = delivery.event_id
+    AND event.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
+_IS_READ_AGAIN = f"""NOT delivery.settled AND delivery.takeovers < 2
+    AND {IS_HALF_DONE} IS NOT TRUE AND NOT {IS_SKIPPED}"""
+
+# Drop the deliveries that are read again, once a cursor that is to go back has no owner: nobody reads ahead for it.
+# What a relay has in its hands, or holds this moment, is left.
+DROP_AHEAD = Statement(
+    f"""
+WITH {LEASE}, cursor AS MATERIALIZED (
+  SELECT subscription, shard, rewind_to FROM {{outbox_cursors}}
+  WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND lease_relay IS NULL
+    AND rewind_to IS NOT NULL AND EXISTS (SELECT FROM lease)
+  FOR UPDATE SKIP LOCKED
+), ahead AS MATERIALIZED (
+  SELECT delivery.event_id, delivery.handler
+  FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event, cursor
+  WHERE delivery.handler = ANY (ARRAY(SELECT subscription FROM cursor)) AND delivery.handler = cursor.subscription
+    AND delivery.status <> 'leased' AND {_IS_READ_AGAIN} AND {_IS_AHEAD}
+  FOR UPDATE OF delivery SKIP LOCKED
+)
+DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
+WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
 """  # noqa: S608 - the fragments are ours
+)
+
+# Take cursors that are to go back, ahead of which nothing is left that is read again. What was skipped there gets its
+# delivery back in the same moment, so that whoever reads it leaves it to that.
+TAKE_BACK = _taken(
+    f"""rewind_to IS NOT NULL AND NOT EXISTS (
+      SELECT FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event
+      WHERE delivery.handler = cursor.subscription AND {_IS_READ_AGAIN} AND {_IS_AHEAD})""",
+    f""", skipped_again AS (
+  UPDATE {{outbox_deliveries}} AS delivery SET status = 'waiting', updated_at = {NOW}
+  FROM {{outbox_events}} AS event, free AS cursor
+  WHERE delivery.handler = cursor.subscription AND delivery.status = 'skipped' AND {IS_SKIPPED} AND {_IS_AHEAD}
+)""",  # noqa: S608 - the rules are ours
 )
 
 # Whether a cursor has moved since it went with its reader: what stood behind it then has killed nobody.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, MOMENTS, NOW, SIZE, like
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, MOMENTS, NOW, SIZE, like
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # Take deliveries whose turn it is: per order_key and handler the lowest unsettled one, if it is waiting and
@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.outbox.sql.named import Statement
 # - Of handlers that run code, which may kill the process, what was taken over twice is a suspect.
 # - What is unnested is selected first: of an array that it knows the planner counts the elements, prefers a plan for
 #   just these, and plans each call anew, which takes twice as long as to run it.
+# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run.
 # - The last row is the scan's own report: without it, one that found nothing could not say why.
 _TAKE = """
 WITH RECURSIVE <lease>, hop AS (
@@ -108,11 +109,12 @@ WITH RECURSIVE <lease>, hop AS (
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
        aggregate_version, payload::text, headers::text, <moments>, claimed.takeovers,
        aggregate_key, claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts,
+       <is skipped> AS is_skipped,
        NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       json_build_object(
+       NULL, json_build_object(
   'held', EXISTS (SELECT FROM lease),
   'seen', (SELECT count(*) FROM head),
   'more', (SELECT count(*) FROM follower WHERE may_run) > (SELECT count(*) FROM fitting),
@@ -129,6 +131,7 @@ TAKE_DELIVERIES = Statement(
     .replace("<like>", like("ability.event_type"))
     .replace("<moments>", MOMENTS)
     .replace("<size>", SIZE)
+    .replace("<is skipped>", IS_SKIPPED.replace("delivery.", "claimed."))
     .replace("<now>", NOW)
 )
 
@@ -150,7 +153,7 @@ WITH {LEASE}, outcome AS MATERIALIZED (
   FROM outcome
   WHERE delivery.event_id = outcome.event_id AND delivery.handler = outcome.handler
     AND delivery.status = 'leased' AND delivery.lease_relay = :relay AND delivery.lease_epoch = :epoch
-    AND (outcome.status = 'done' OR outcome.attempts > delivery.attempts)
+    AND (outcome.status IN ('done', 'skipped') OR outcome.attempts > delivery.attempts)
   RETURNING delivery.event_id, delivery.handler, delivery.status, delivery.on_dead
 ), passed_over AS (
   INSERT INTO {{outbox_receipts}} (event_id, handler, outcome)

@@ -6,6 +6,8 @@ Each takes the names by which the statement calls its rows: an event is one of `
 
 from __future__ import annotations
 
+from outbox_kernel.kernel.errors import SecondCommit
+
 SHARDS = 32
 
 # Which shard an event is of. No hash of the server's: a new version may change it, and with it what was passed already.
@@ -73,3 +75,15 @@ def is_passed(event: str, place: str, floor: str | None = None) -> str:
         f"({event}.position <= {place}.position "
         f"AND ({event}.position <= {below} OR pg_visible_in_snapshot({event}.xid, {place}.snapshot)))"
     )
+
+
+# What is left of a `delivery` that would have committed a second effect, as its error says: the first one is there.
+# Another run would meet the receipt of that, and be done with the other half missing.
+IS_HALF_DONE = f"""(delivery.error_message LIKE '{SecondCommit.__name__}: %' AND EXISTS (
+    SELECT FROM {{outbox_receipts}} AS first
+    WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done'))"""
+
+# What an operator lets pass without an effect: its `delivery` is never run.
+IS_SKIPPED = """EXISTS (
+    SELECT FROM {outbox_receipts} AS receipt WHERE receipt.event_id = delivery.event_id
+      AND receipt.handler = delivery.handler AND receipt.outcome = 'skipped')"""

@@ -6,10 +6,9 @@ Relays lock deliveries in the same order.
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_HALF_DONE, IS_SKIPPED, NOW, is_due, is_passed
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
-from outbox_kernel.kernel.errors import SecondCommit
 
 # One operator at a time, so that two of them never wait for each other in a ring.
 TAKE_TURN = Statement("""
@@ -22,21 +21,11 @@ CLOCK = Statement(f"SELECT {NOW}")
 # Wake the relays, once what there is to see has been committed.
 WAKE = Statement("SELECT pg_notify(:channel, 'deliveries')")
 
-# What is left of a run that would have committed a second effect, as its error says: the first one is there.
-_HALF_DONE = f"""delivery.error_message LIKE '{SecondCommit.__name__}: %' AND EXISTS (
-      SELECT FROM {{outbox_receipts}} AS first
-      WHERE first.event_id = delivery.event_id AND first.handler = delivery.handler AND first.outcome = 'done')"""
-
-# What is to be skipped once its turn has come: an operator has said so before anybody came to the event.
-_TO_BE_SKIPPED = """EXISTS (
-      SELECT FROM {outbox_receipts} AS receipt WHERE receipt.event_id = delivery.event_id
-        AND receipt.handler = delivery.handler AND receipt.outcome = 'skipped')"""
-
 # Choose deliveries of these statuses, in the order of their turns, and those that wait after a failure; with the
 # skipped ones those that are to be. (Null: any.)
 CHOOSE_DELIVERIES = Statement(f"""
 SELECT delivery.position, delivery.event_id, delivery.handler, delivery.status,
-       coalesce({_HALF_DONE}, false) AS half_done
+       coalesce({IS_HALF_DONE}, false) AS half_done
 FROM {{outbox_deliveries}} AS delivery JOIN {{outbox_events}} AS event USING (event_id)
 WHERE (:event_id::uuid IS NULL OR delivery.event_id = :event_id)
   AND (:handler::text IS NULL OR delivery.handler = :handler)
@@ -44,7 +33,7 @@ WHERE (:event_id::uuid IS NULL OR delivery.event_id = :event_id)
   AND (:types::text[] IS NULL OR event.aggregate_type = ANY (:types))
   AND (:ids::uuid[] IS NULL OR event.aggregate_id = ANY (:ids))
   AND (delivery.status = ANY (:statuses::text[]) OR (delivery.status = 'waiting' AND (
-    delivery.attempts > 0 OR ('skipped' = ANY (:statuses::text[]) AND {_TO_BE_SKIPPED}))))
+    delivery.attempts > 0 OR ('skipped' = ANY (:statuses::text[]) AND {IS_SKIPPED}))))
 ORDER BY delivery.position, delivery.handler
 """)  # noqa: S608 - the rules are ours
 
@@ -61,7 +50,7 @@ ORDER BY position, handler FOR UPDATE
 _UNLESS_HALF_DONE = " AND NOT wanted.half_done"
 _RETRY = f"""
 WITH wanted AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, coalesce({_HALF_DONE}, false) AS half_done
+  SELECT delivery.event_id, delivery.handler, coalesce({IS_HALF_DONE}, false) AS half_done
   FROM {{outbox_deliveries}} AS delivery
   JOIN unnest(:event_ids::uuid[], :handlers::text[]) AS chosen (event_id, handler) USING (event_id, handler)
 ), retried AS (
@@ -156,7 +145,9 @@ WITH RECURSIVE search AS (
     WHERE position >= low + (high - low) / 2 ORDER BY position LIMIT 1) AS halfway
   WHERE low < high
 )
-SELECT coalesce((SELECT low FROM search ORDER BY steps DESC LIMIT 1), 1) AS position
+SELECT coalesce((SELECT position FROM {outbox_events} WHERE position >= low ORDER BY position LIMIT 1), low, 1)
+         AS position
+FROM search ORDER BY steps DESC LIMIT 1
 """)
 
 # Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or

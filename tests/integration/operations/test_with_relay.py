@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,10 +10,9 @@ import pytest
 from lagom import Container
 
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.infrastructure.operations import Selection
+from outbox_kernel.infrastructure.operations import AggregateKey, Selection
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
-from outbox_kernel.infrastructure.operations.replaying import replay
-from outbox_kernel.infrastructure.operations.selection import Moment
+from outbox_kernel.infrastructure.operations.replaying import replay, rewind
 from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel import DomainEvent, RetrySchedule, event, handles
@@ -42,7 +40,7 @@ async def office(outbox: Any) -> AsyncIterator[Any]:
         class Letter(DomainEvent):
             what: str
 
-        @handles(Letter, name=HANDLER, retry=RetrySchedule.bounded(1))
+        @handles(Letter, name=HANDLER, retry=RetrySchedule.bounded(1), start="beginning")
         class Office:
             async def handle(self, event: Letter) -> None:
                 if event.what in post.broken:
@@ -61,7 +59,7 @@ async def office(outbox: Any) -> AsyncIterator[Any]:
         async def send(wallet: UUID, *letters: str) -> None:
             for what in letters:
                 payload = {"event_id": str(uuid4()), "occurred_at": "2026-01-31T12:00:00Z", "what": what}
-                await outbox.event(wallet, "pending", event_type="post.letter", payload=payload)
+                await outbox.event(wallet, event_type="post.letter", payload=payload)
 
         post.deliver, post.send = deliver, send  # type: ignore[attr-defined]
         yield post
@@ -77,7 +75,7 @@ async def test_a_retried_dead_letter_and_those_behind_it_are_handled_in_order(
     office.broken = set()
     await retry(outbox.desk, await choose_for_retry(outbox.desk, Selection()))
     assert await office.deliver() == ["b", "c", "d"]
-    assert await outbox.value("SELECT count(*) FROM outbox_events WHERE status = 'delivered'") == 4
+    assert await outbox.value("SELECT count(*) FROM outbox_status WHERE status = 'delivered'") == 4
 
 
 async def test_those_behind_a_skipped_dead_letter_go_on(outbox: Any, office: Any) -> None:
@@ -86,15 +84,28 @@ async def test_those_behind_a_skipped_dead_letter_go_on(outbox: Any, office: Any
     await office.deliver()
     await skip(outbox.desk, await choose_for_skip(outbox.desk, Selection()))
     assert await office.deliver() == ["c"]
-    assert await outbox.value("SELECT count(*) FROM outbox_events WHERE status = 'delivered'") == 3
+    assert await outbox.value("SELECT count(*) FROM outbox_status WHERE status = 'delivered'") == 3
 
 
 async def test_a_replay_is_in_order_and_new_events_come_after_it(outbox: Any, office: Any) -> None:
+    """R4, R17: what is dead comes again at its turn, too."""
+    wallet = uuid4()
+    office.broken = {"c"}
+    await office.send(wallet, "a", "b", "c", "d")
+    assert await office.deliver() == ["a", "b"]
+    office.broken = set()
+    assert (await rewind(outbox.desk, HANDLER, 2)).events == 3
+    await office.send(wallet, "e")
+    assert await office.deliver() == ["b", "c", "d", "e"]
+    assert await outbox.value("SELECT count(*) FROM outbox_deliveries") == 0
+
+
+async def test_single_events_come_again_in_order_and_new_ones_after_them(outbox: Any, office: Any) -> None:
+    """R4, R17."""
     wallet = uuid4()
     await office.send(wallet, "a", "b", "c")
-    assert await office.deliver() == ["a", "b", "c"]
-    since = await Moment(ago=timedelta(hours=1)).resolved(outbox.desk)
-    assert (await replay(outbox.desk, HANDLER, since, again=True)).due == 3
+    await office.deliver()
+    assert (await replay(outbox.desk, HANDLER, aggregate=AggregateKey(wallet))).due == 3
     await office.send(wallet, "d")
     assert await office.deliver() == ["a", "b", "c", "d"]
 
@@ -117,5 +128,5 @@ async def test_a_retired_handler_is_due_for_nothing(outbox: Any, office: Any) ->
     await office.send(wallet, "a", "b")
     await office.deliver()
     assert (await retire(outbox.desk, HANDLER)).skipped == 2
-    assert await outbox.value("SELECT count(*) FROM outbox_events WHERE status = 'delivered'") == 2
+    assert await outbox.value("SELECT count(*) FROM outbox_status WHERE status = 'delivered'") == 2
     assert await outbox.value("SELECT count(*) FROM outbox_deliveries WHERE NOT settled") == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -19,8 +18,7 @@ from outbox_kernel.infrastructure.operations import Desk, Selection, stories
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.mending import HalfDone, choose_for_retry, retry
 from outbox_kernel.infrastructure.operations.overview import overview
-from outbox_kernel.infrastructure.operations.replaying import replay
-from outbox_kernel.infrastructure.operations.selection import Moment
+from outbox_kernel.infrastructure.operations.replaying import replay, rewind
 from outbox_kernel.kernel.errors import SecondCommit
 from tests.domain import Wallet, journal
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
@@ -165,12 +163,12 @@ async def test_a_second_commit_is_shown_to_who_looks(stage: Stage) -> None:
     await stage.put("a")
     await stage.drain(handler("h", act))
     desk, event_id = Desk(stage.witness), (await stage.event("a"))["event_id"]
-    (failed,) = await stories.failed(desk, 10)
-    assert (failed["event_id"], failed["handler"], failed["status"]) == (event_id, "h", "dead")
-    assert "commits a second time" in failed["error_message"]
+    (failed,) = (await stories.failed(desk, 10)).failed
+    assert (failed.event_id, failed.handler, failed.status) == (event_id, "h", "dead")
+    assert "commits a second time" in (failed.error_message or "")
     story = await stories.show(desk, event_id)
-    assert [each["status"] for each in story["deliveries"]] == ["dead"]
-    assert [each["outcome"] for each in story["receipts"]] == ["done"]
+    assert [each.status for each in story.deliveries] == ["dead"]
+    assert [each.outcome for each in story.receipts] == ["done"]
     found = {each.check: each for each in await examine_work(desk, await overview(desk))}
     assert (found["dead letters"].state, found["dead letters"].detail) == ("warn", "1 delivery is dead")
 
@@ -227,8 +225,10 @@ async def test_what_a_second_commit_left_runs_again_only_when_its_first_effect_m
     await stage.drain(handler("h", act))
     mended.append(True)
     desk = Desk(stage.witness, now=stage.at(1))
-    past = await Moment(ago=timedelta(hours=1)).resolved(desk)
-    assert (await replay(desk, "h", past, again=True)).due == 0
+    assert (await replay(desk, "h", event_id=(await stage.event("a"))["event_id"], again=True)).due == 0
+    await rewind(desk, "h", 1)
+    await stage.drain(handler("h", act), at=1)
+    assert await stage.deliveries() == {("a", "h"): "dead"}
     chosen = await choose_for_retry(desk, Selection())
     with pytest.raises(HalfDone):
         await retry(desk, chosen)
@@ -453,3 +453,23 @@ async def test_a_task_left_behind_by_a_handler_commits_nothing_after_its_run(sta
     with pytest.raises(RunOver):
         await left[0]
     assert await stage.journal() == []
+
+
+async def test_what_a_second_commit_left_runs_again_when_all_since_may_have_its_effect_again(
+    stage: Stage,
+) -> None:
+    """R6, R17."""
+
+    async def act(event: Any) -> None:
+        await stage.enter("first")
+        if not mended:
+            await stage.enter("second")
+
+    mended: list[bool] = []
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    mended.append(True)
+    await rewind(Desk(stage.witness, now=stage.at(1)), "h", 1, again=True)
+    await stage.drain(handler("h", act), at=1)
+    assert await stage.journal() == ["first", "first"]
+    assert await stage.deliveries() == {}

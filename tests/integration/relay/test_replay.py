@@ -7,7 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.operations import Desk
+from outbox_kernel.infrastructure.operations import Desk, Selection
+from outbox_kernel.infrastructure.operations.mending import choose_for_skip, skip
 from outbox_kernel.kernel import Reject
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import has_run, serving
@@ -66,19 +67,92 @@ async def test_a_relay_that_serves_goes_back_when_it_is_told(stage: Stage) -> No
         await until(goes_back)
 
 
-@pytest.mark.parametrize("parked", [True, False])
-async def test_what_is_unsettled_keeps_its_place(stage: Stage, parked: bool) -> None:
-    """R4: what is behind it waits when it is read again, too."""
-    trouble = Reject("never") if parked else ValueError("not today")
-    seen, wallet = Recorder().fail("b", trouble), uuid4()
+@pytest.mark.parametrize("trouble", [Reject("never"), ValueError("not today")])
+async def test_what_is_unsettled_ahead_comes_again_at_its_turn(stage: Stage, trouble: Exception) -> None:
+    """R4, R7: not by its delivery, and before what comes earlier; dead or not, its attempts begin anew."""
+    seen, wallet = Recorder().fail("c", trouble), uuid4()
+    await stage.put("a", "b", "c", "d", of=wallet)
+    await stage.drain(handler("h", seen))
+    assert set(await stage.deliveries()) == {("c", "h"), ("d", "h")}
+    await rewind(stage, "h", (await stage.event("a"))["position"])
+    await stage.drain(handler("h", seen), at=1000)
+    assert seen.seen == ["a", "b", "c", "b", "c", "d"]
+    assert await stage.deliveries() == {}
+
+
+async def test_what_is_unsettled_before_the_new_place_is_not_overtaken(stage: Stage) -> None:
+    """R4."""
+    seen, wallet = Recorder().fail("a"), uuid4()
     await stage.put("a", "b", "c", of=wallet)
     await stage.drain(handler("h", seen))
-    before = await stage.deliveries()
+    await rewind(stage, "h", (await stage.event("a"))["position"])
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["a"]
+    assert await stage.deliveries() == {("a", "h"): "waiting", ("b", "h"): "waiting", ("c", "h"): "waiting"}
+    await stage.drain(handler("h", seen), at=1000)
+    assert seen.seen == ["a", "a", "b", "c"]
+
+
+async def test_a_cursor_goes_back_once_what_is_in_a_relays_hands_has_ended(stage: Stage) -> None:
+    """R4: it would be handled again beside what comes before it; and no other delivery begins meanwhile."""
+    seen, wallet = Recorder().fail("b"), uuid4()
+    await stage.put("a", "b", "c", of=wallet)
+    await stage.drain(handler("h", seen))
+    await stage.witness.execute(
+        "UPDATE outbox_deliveries SET status = 'leased', lease_relay = $1, lease_epoch = 1 WHERE position = 2",
+        (await stage.log()).lease.relay,
+    )
+    await rewind(stage, "h")
+    await stage.drain(handler("h", seen), at=10)
+    assert await stage.deliveries() == {("b", "h"): "leased"}
+    assert (await stage.status("c"))["status"] == "pending"
+    assert seen.seen == ["a", "b"]
+    await stage.witness.execute(
+        "UPDATE outbox_deliveries SET status = 'done', lease_relay = NULL, lease_epoch = NULL"
+    )
+    await stage.drain(handler("h", seen), at=11)
+    assert seen.seen == ["a", "b", "a", "b", "c"]
+
+
+async def test_what_was_skipped_is_not_handled_when_it_is_read_again(stage: Stage) -> None:
+    """R6: nor does it stop what comes after it; an effect that commits nothing would have no receipt to stop it."""
+    seen, wallet = Recorder().fail("b", Reject("never")), uuid4()
+    await stage.put("a", "b", "c", of=wallet)
+    await stage.drain(handler("h", seen))
+    desk = Desk(stage.witness)
+    await skip(desk, await choose_for_skip(desk, Selection(handler="h")))
+    await stage.drain(handler("h", seen))
+    await rewind(stage, "h")
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["a", "b", "c", "a", "c"]
+    assert (await stage.deliveries())["b", "h"] == "skipped"
+    assert await stage.events() == {"a": "delivered", "b": "delivered", "c": "delivered"}
+
+
+async def test_what_is_skipped_before_it_is_read_is_not_handled(stage: Stage) -> None:
+    """R4, R6: and what comes after it is, after what comes before."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.drain(handler("h", seen))
+    await stage.put("a", "b", "c", of=wallet)
+    desk = Desk(stage.witness)
+    event = (await stage.event("b"))["event_id"]
+    await skip(desk, await choose_for_skip(desk, Selection(event, "h")))
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["a", "c"]
+    assert await stage.events() == {"a": "delivered", "b": "delivered", "c": "delivered"}
+    assert await stage.receipts() == [("b", "h", "skipped")]
+
+
+async def test_a_suspect_of_killing_processes_stays_one(stage: Stage) -> None:
+    """R7b: it is run alone, and what comes after it waits for it."""
+    seen, wallet = Recorder().fail("b"), uuid4()
+    await stage.put("a", "b", "c", of=wallet)
+    await stage.drain(handler("h", seen))
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2 WHERE position = 2")
     await rewind(stage, "h")
     await stage.drain(handler("h", seen))
     assert seen.seen == ["a", "b", "a"]
-    assert (await stage.deliveries()).items() >= before.items()
-    assert (await stage.delivery("b", "h"))["attempts"] == 1
+    assert (await stage.delivery("b", "h"))["takeovers"] == 2
 
 
 async def test_what_had_a_delivery_and_fails_again_is_tried_again(stage: Stage) -> None:
