@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.operations.health_of_aggregates import examine
 from outbox_kernel.infrastructure.operations.health_of_alembic import examine_alembic
 from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
 from outbox_kernel.infrastructure.operations.health_of_code import examine_code
+from outbox_kernel.infrastructure.operations.health_of_ground import examine_ground
 from outbox_kernel.infrastructure.operations.health_of_hearing import examine_hearing
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
@@ -160,7 +161,7 @@ async def _examine_migrations(engine: AsyncEngine, settings: Settings) -> list[C
 
 async def _examine_work(desk: Desk, so_far: Sequence[Check]) -> list[Check]:
     try:
-        return await examine_work(desk, await overview(desk))
+        return [*await examine_ground(desk), *await examine_work(desk, await overview(desk))]
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
         if any(each.check == "migrations" and each.state == "fail" for each in so_far):
             return []  # that is said already

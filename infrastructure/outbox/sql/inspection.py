@@ -228,9 +228,10 @@ WHERE row_security_active(relation.name)
 
 # Where positions come from, beside the highest that was given.
 SEQUENCE = Statement("""
-SELECT pg_sequence_last_value(pg_get_serial_sequence('{outbox_events}', 'position')) AS given,
-       pg_get_serial_sequence('{outbox_events}', 'position') AS name, '{outbox_events}' AS table_name,
-       (SELECT max(position) FROM {outbox_events}) AS highest
+SELECT sequence.name, may_look, CASE WHEN may_look THEN pg_sequence_last_value(sequence.name) END AS given,
+       '{outbox_events}' AS table_name, (SELECT max(position) FROM {outbox_events}) AS highest
+FROM (SELECT pg_get_serial_sequence('{outbox_events}', 'position')::regclass) AS sequence (name)
+CROSS JOIN LATERAL (SELECT has_sequence_privilege(sequence.name, 'SELECT, USAGE') AS may_look) AS right_to
 """)
 
 # The columns of a table as somebody's own mapping names it; none where there is no such table.

@@ -129,15 +129,16 @@ async def test_all_of_it_lives_in_the_schema_of_the_settings(
         bus_of(session).emit(shop.ordered("cake"))
         await session.commit()
     await outbox.relay().run_until_idle()
-    assert (shop.seen, (await outbox.status()).backlog["delivered"]) == (["cake"], 1)
+    assert (shop.seen, (await outbox.status()).backlog.delivered) == (["cake"], 1)
     assert await ask("SELECT status FROM events.outbox_events") == ["delivered"]
     await outbox.close()
 
 
 async def test_status_is_what_the_command_shows(outbox: Outbox, shop: Shop) -> None:
+    await outbox.relay().run_until_idle()  # it subscribes
     await order(outbox, shop, "cake")
     seen = await outbox.status()
-    assert (seen.backlog["pending"], seen.relays) == (1, [])
+    assert (seen.backlog.pending, seen.relays) == (1, [])
 
 
 async def test_an_engine_of_the_applications_is_used_for_everything_and_left_open(
@@ -150,7 +151,7 @@ async def test_an_engine_of_the_applications_is_used_for_everything_and_left_ope
     relay = outbox.relay()
     assert relay.engine is outbox.engine is engine
     await relay.run_until_idle()
-    assert (await outbox.status()).backlog["delivered"] == 1
+    assert (await outbox.status()).backlog.delivered == 1
     await outbox.close()
     assert engine.sync_engine.pool.checkedin() > 0  # type: ignore[attr-defined]  # it is a QueuePool
     await engine.dispose()

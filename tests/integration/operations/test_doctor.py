@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import attrs
@@ -17,11 +18,13 @@ import contexts.messaging.topology  # noqa: F401 - the former registers handlers
 from outbox_kernel.infrastructure.application import buildable_handlers
 from outbox_kernel.infrastructure.operations.desk import SESSION, Desk
 from outbox_kernel.infrastructure.operations.health import examine
+from outbox_kernel.infrastructure.operations.health_of_ground import examine_ground
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.verdicts import Check
 from outbox_kernel.infrastructure.outbox.sql.inspection import OLDEST_TRANSACTION
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import DomainEvent, catalogue, event
@@ -45,6 +48,10 @@ async def work(outbox: Any) -> dict[str, Check]:
     return {each.check: each for each in [*found, *await examine_tables(outbox.desk)]}
 
 
+async def ground(outbox: Any) -> dict[str, Check]:
+    return {each.check: each for each in await examine_ground(outbox.desk)}
+
+
 def with_query(url: str, **query: str) -> str:
     return make_url(url).update_query_dict(query).render_as_string(hide_password=False)
 
@@ -65,40 +72,40 @@ async def test_an_outbox_at_rest_with_a_relay_is_well(outbox: Any) -> None:
 
 async def test_without_a_relay_a_backlog_is_a_failure_and_an_empty_outbox_a_warning(outbox: Any) -> None:
     assert (await work(outbox))["relays"].state == "warn"
-    await outbox.event(status="pending")
+    await outbox.subscription()
+    await outbox.event()
     found = (await work(outbox))["relays"]
     assert (found.state, found.detail) == ("fail", "none lives, and 1 event is undelivered")
     assert found.remedy == "start `outbox relay`"
 
 
-@pytest.mark.parametrize("status", ["pending", "leased"])
-async def test_where_only_consumers_live_nobody_claims_events_and_that_is_a_failure(
-    outbox: Any, status: str
-) -> None:
-    """O1, T3: consumers run what their queues bring; the front's relay is gone."""
-    await outbox.relay({HANDLER: {"bank.paid": 1}}, takes_events=False)
-    await outbox.relay(live=False)
-    assert (await work(outbox))["relays"].state == "ok"
-    await outbox.event(status=status)
-    found = (await work(outbox))["relays"]
-    assert (found.state, found.remedy) == ("fail", "start `outbox relay`")
-    assert found.detail == (
-        "1 live, but none takes events (consumers run what their queues bring, and no more), and 1 event is unclaimed"
+async def test_a_subscription_that_nobody_reads_for_is_a_failure_though_relays_live(outbox: Any) -> None:
+    """O1, R2."""
+    await outbox.relay({"bank.Other": {}})
+    await outbox.subscription()
+    assert "readers" not in await work(outbox)
+    await outbox.event()
+    found = (await work(outbox))["readers"]
+    assert (found.state, found.detail) == (
+        "fail",
+        "no live relay carries bank.Letters, and 1 event stands behind it",
     )
-    await outbox.relay()
-    assert (await work(outbox))["relays"].state == "ok"
+    assert found.remedy == "start a relay that does, or end it with `outbox retire bank.Letters`"
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    assert "readers" not in await work(outbox)
 
 
 async def test_an_old_event_is_named_with_the_command_that_tells_why(outbox: Any) -> None:
     await outbox.relay()
-    event = await outbox.event(status="pending", days_old=1)
+    await outbox.subscription()
+    event = await outbox.event(days_old=1)
     found = (await work(outbox))["oldest event"]
     assert found.state == "warn"
     assert found.remedy == f"`outbox show {event}` says what it waits for"
 
 
 async def test_a_lease_of_nobody_fails_when_a_live_relay_does_not_take_it_over(outbox: Any) -> None:
-    event = await outbox.event(status="open")
+    event = await outbox.event()
     await outbox.delivery(event, "leased", lease=await outbox.relay(live=False))
     assert (await work(outbox))["leases"].state == "warn"
     await outbox.relay({HANDLER: {"bank.paid": 1}})
@@ -108,10 +115,21 @@ async def test_a_lease_of_nobody_fails_when_a_live_relay_does_not_take_it_over(o
     assert (found.state, found.detail) == ("fail", "1 is held by nobody, the oldest since 3.0 min")
 
 
+async def test_a_cursor_of_a_relay_that_is_gone_is_such_a_lease(outbox: Any) -> None:
+    """R3: as it runs out, it is taken over with its relay's deliveries."""
+    await outbox.subscription()
+    relay, epoch = await outbox.relay({HANDLER: {"bank.paid": 1}})
+    await outbox.execute("UPDATE outbox_cursors SET lease_relay = $1, lease_epoch = $2", relay, epoch)
+    assert (await work(outbox))["leases"].detail == "all are held by live relays"
+    await outbox.execute("UPDATE outbox_relays SET expires_at = now() - interval '4 minutes'")
+    found = (await work(outbox))["leases"]
+    assert (found.state, found.detail) == ("warn", "32 are held by nobody, the oldest since 4.0 min")
+
+
 async def test_deliveries_that_nobody_can_run_fail_with_both_remedies(outbox: Any) -> None:
     await outbox.relay()
     await outbox.subscription()
-    await outbox.delivery(await outbox.event(status="open"), "waiting")
+    await outbox.failed_event(status="waiting")
     found = (await work(outbox))["abilities"]
     assert found.state == "fail"
     assert found.detail.startswith("nobody can run 1 delivery: bank.Letters for ")
@@ -123,8 +141,8 @@ async def test_deliveries_that_nobody_can_run_fail_with_both_remedies(outbox: An
 async def test_for_a_newer_version_the_remedy_is_the_code_alone(outbox: Any) -> None:
     """R9: its handler lives, and is not to be ended."""
     await outbox.relay({HANDLER: {"bank.paid": 1}}, patterns={HANDLER: ["bank.paid"]})
-    await outbox.subscription(patterns=("bank.paid", "old/bank.paid"))
-    await outbox.delivery(await outbox.event(status="open", version=2), "waiting")
+    await outbox.subscription(patterns=("bank.paid", "bank.noted"))
+    await outbox.delivery(await outbox.event(version=2), "waiting")
     found = (await work(outbox))["abilities"]
     assert (found.state, found.remedy) == ("fail", "deploy the code that can")
 
@@ -133,7 +151,7 @@ async def test_deliveries_that_wait_while_no_relay_runs_wait_for_one(outbox: Any
     """O1: to end their handlers would lose them, and any relay may be able to run them."""
     await outbox.subscription()
     for _ in range(2):
-        await outbox.delivery(await outbox.event(status="open"), "waiting")
+        await outbox.failed_event(status="waiting")
     found = (await work(outbox))["abilities"]
     assert found.detail.startswith("no relay is running, so nobody can run 2 deliveries: bank.Letters for ")
     assert (found.state, found.remedy) == ("fail", "start `outbox relay`, and look again")
@@ -148,10 +166,97 @@ async def test_a_queue_that_a_consumer_is_stuck_with_is_a_warning(outbox: Any) -
     assert found.detail == "notes is stuck since 2026-01-02 03:04, for process 7 on host-1: it is away"
 
 
+@pytest.mark.parametrize(
+    ("kind", "check", "detail", "remedy"),
+    [
+        (
+            "handler",
+            "handler",
+            "bank.Letters stands still, 2 wait: it is away",
+            "mend that, and it goes on by ",
+        ),
+        (
+            "publisher",
+            "publisher",
+            "bank.Letters is paused, 2 wait: it is away",
+            "mend the broker, and it goes on ",
+        ),
+    ],
+)
+async def test_who_stands_still_is_a_warning(
+    outbox: Any, kind: str, check: str, detail: str, remedy: str
+) -> None:
+    """R7, O5: with what waits behind its cursor, and as deliveries."""
+    await outbox.subscription()
+    await outbox.execute("UPDATE outbox_subscriptions SET kind = $1", kind)
+    await outbox.failed_event(status="waiting", handler=HANDLER)
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    await outbox.pauses({HANDLER: {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}})
+    found = (await work(outbox))[check]
+    assert (found.state, found.detail) == ("warn", detail)
+    assert (found.remedy or "").startswith(remedy)
+
+
+async def test_a_sequence_that_a_copy_left_behind_is_a_failure_with_what_sets_it(outbox: Any) -> None:
+    """R2b: its positions would be taken, or stand before what happened earlier."""
+    await outbox.event()
+    await outbox.event()
+    assert (await ground(outbox))["positions"].state == "ok"
+    await outbox.execute("SELECT setval('outbox_events_position_seq', 1)")
+    found = (await ground(outbox))["positions"]
+    assert (found.state, found.detail.partition(", as")[0]) == (
+        "fail",
+        "their sequence stands at 1, and the log at 2",
+    )
+    await outbox.execute("ALTER SEQUENCE outbox_events_position_seq RESTART")
+    found = (await ground(outbox))["positions"]
+    assert found.detail.startswith("their sequence stands at 0, and the log at 2, ")
+    await outbox.execute(str(found.remedy))
+    assert (await ground(outbox))["positions"].state == "ok"
+    assert await outbox.value("SELECT nextval('outbox_events_position_seq')") == 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("default_transaction_read_only", "on", "begin read-only"),
+        ("default_transaction_isolation", "serializable", "begin as serializable"),
+    ],
+)
+async def test_sessions_that_begin_as_no_relay_can_work_are_a_failure(
+    outbox: Any, setting: str, value: str, says: str
+) -> None:
+    """R12."""
+    assert (await ground(outbox))["sessions"].state == "ok"
+    await outbox.execute(f"SET {setting} = '{value}'")
+    found = (await ground(outbox))["sessions"]
+    await outbox.execute(f"RESET {setting}")
+    assert found.state == "fail"
+    assert says in found.detail
+    assert f"SET {setting} = " in (found.remedy or "")
+
+
+async def test_row_security_that_hides_events_is_a_failure(outbox: Any) -> None:
+    """R12: a relay of that user would see an empty log, and be content."""
+    assert (await ground(outbox))["row security"].state == "ok"
+    role = f"hidden_{uuid4().hex}"
+    await outbox.execute(f"CREATE ROLE {role}; GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    await outbox.execute(f"ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY; SET ROLE {role}")
+    try:
+        found = await ground(outbox)
+    finally:
+        await outbox.execute("RESET ROLE; ALTER TABLE outbox_events DISABLE ROW LEVEL SECURITY")
+        await outbox.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert found["row security"].state == "fail"
+    assert f"policies keep rows of outbox_events from user '{role}'" in found["row security"].detail
+    assert found["row security"].remedy == f'ALTER ROLE "{role}" BYPASSRLS, or connect as the owner'
+    assert found["positions"].detail == "not looked at: this user may not read their sequence"
+
+
 async def test_dead_letters_and_paused_handlers_are_warnings(outbox: Any) -> None:
     await outbox.subscription()
     await outbox.execute("UPDATE outbox_subscriptions SET paused_at = now()")
-    await outbox.delivery(await outbox.event(status="dead"))
+    await outbox.failed_event()
     found = await work(outbox)
     assert (found["dead letters"].state, found["dead letters"].detail) == ("warn", "1 delivery is dead")
     assert found["paused"].remedy == "`outbox resume bank.Letters` lets it go on"
@@ -170,7 +275,9 @@ async def test_the_server_is_reached_heard_and_dated(outbox: Any) -> None:
 async def test_an_old_server_a_standby_and_a_pooler_are_told(
     outbox: Any, monkeypatch: pytest.MonkeyPatch, query: dict[str, str], pooler: str
 ) -> None:
-    answer = "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby, 'UTF8' AS encoding"
+    answer = Statement(
+        "SELECT '9.6' AS version, 90600 AS number, 0 AS process_id, true AS standby, 'UTF8' AS encoding"
+    )
     monkeypatch.setattr("outbox_kernel.infrastructure.operations.health.SERVER", answer)
     found = await examined(with_query(outbox.url, **query))
     assert (found["server"].state, found["server"].remedy) == (
@@ -250,7 +357,7 @@ async def test_a_server_that_does_not_answer_is_a_finding(
 
 
 async def test_a_context_that_is_not_there_hides_no_work(outbox: Any) -> None:
-    await outbox.delivery(await outbox.event(status="dead"))
+    await outbox.failed_event()
     found = await examined(outbox.url, contexts=("nothing.here",))
     assert found["migrations"].state == found["handlers"].state == "fail"
     assert found["dead letters"].state == "warn"
@@ -267,7 +374,7 @@ async def test_a_writer_keeps_dead_rows_and_a_reader_of_another_database_does_no
     outbox: Any, postgres_url: str
 ) -> None:
     # Idle after it has written, a transaction has no snapshot.
-    every = OLDEST_TRANSACTION.removesuffix("LIMIT 1\n")
+    every = OLDEST_TRANSACTION.text.removesuffix("LIMIT 1\n")
     writer, reader = await asyncpg.connect(outbox.url), await asyncpg.connect(postgres_url)
     wrote, read = writer.get_server_pid(), reader.get_server_pid()
     try:
@@ -302,7 +409,7 @@ async def test_an_old_transaction_is_named_with_what_ends_it(
 async def test_a_transaction_whose_times_are_hidden_is_told_with_the_right_that_shows_them(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hidden = "SELECT 'process 7' AS what, '' AS ending, NULL::float8 AS seconds"
+    hidden = Statement("SELECT 'process 7' AS what, '' AS ending, NULL::float8 AS seconds")
     monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_tables.OLDEST_TRANSACTION", hidden)
     found = (await work(outbox))["oldest transaction"]
     assert found.detail == "process 7, whose times this user may not see (GRANT pg_read_all_stats)"
@@ -417,7 +524,9 @@ async def test_more_dead_rows_than_live_ones_are_a_warning(
     monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_tables.DEAD_ROWS_MIN", -1)
     monkeypatch.setattr(
         "outbox_kernel.infrastructure.operations.health_of_tables.BLOAT",
-        "SELECT 'outbox_events' AS table_name, 1 AS live_rows, 2 AS dead_rows, clock_timestamp() AS vacuumed_at",
+        Statement(
+            "SELECT 'outbox_events' AS table_name, 1 AS live_rows, 2 AS dead_rows, clock_timestamp() AS vacuumed_at"
+        ),
     )
     found = (await work(outbox))["bloat"]
     assert found.remedy == "end the oldest transaction if it is old, then VACUUM outbox_events"
