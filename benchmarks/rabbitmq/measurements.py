@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import statistics
@@ -14,6 +13,7 @@ import attrs
 
 from benchmarks.databases import database_on, measured_server
 from benchmarks.rabbitmq import broker
+from benchmarks.rabbitmq.sides import subscribe
 from benchmarks.relay import ground
 from benchmarks.relay.draining import Drain, interleaved, median_of
 from benchmarks.relay.processes import children
@@ -25,9 +25,7 @@ AGGREGATES = 4_000
 SPACING_SECONDS = 0.02
 # Before these are over, connections are made and statements prepared.
 WARM_UP_COMMITS = 25
-SECONDS_MAX = 60.0
-SUBSCRIBED = "SELECT count(*) FROM outbox_subscriptions"
-DELIVERED = "SELECT count(*) FROM outbox_events WHERE status = 'delivered'"
+SUBSCRIBED = "SELECT count(*) > 0 FROM outbox_cursors"
 SIDES, FLOORS = "benchmarks.rabbitmq.sides", "benchmarks.rabbitmq.floors"
 
 
@@ -81,8 +79,10 @@ async def measure_publish(place: Place) -> dict[str, float]:
     events = place.sizes.events
 
     async def ours() -> Drain:
-        await _renew(place, events)
-        return await _drained(place.task(f"{SIDES}.publish", place.here.url, events=events), events)
+        await _renew(place, 0)
+        await subscribe(place.here.url, place.post.name)
+        await place.here.fill(events, aggregates=AGGREGATES)
+        return await _drained(place.task(f"{SIDES}.publish", place.here.url), events)
 
     async def floor() -> Drain:
         await _renew(place, events)
@@ -97,8 +97,7 @@ async def measure_consume(place: Place) -> dict[str, float]:
 
     async def ours() -> Drain:
         await _fill_queue(place, events)
-        task = place.task(f"{SIDES}.consume", place.there.url, handler="bench.ignore", events=events)
-        return await _drained(task, events)
+        return await _drained(place.task(f"{SIDES}.consume", place.there.url, handler="bench.ignore"), events)
 
     async def floor() -> Drain:
         await _fill_queue(place, events)
@@ -117,10 +116,11 @@ async def measure_end_to_end(place: Place) -> dict[str, float]:
     rhythm = {"commits": commits, "every": SPACING_SECONDS}
     committing = {"kind": "committing.captured_commits", "url": place.here.url, **rhythm}
     async with children(publishing, consuming) as machines:
-        await _until(place, SUBSCRIBED, 1)
+        await place.here.until(SUBSCRIBED)
+        await place.there.until(SUBSCRIBED)
         async with children(committing) as committer:
             [committed] = await committer.reports()
-        await _until(place, DELIVERED, commits)
+        await machines.until_marked(2 * commits)  # here when it is published, there when it is handled
         _, handled = await machines.end()
     moments = committed["moments_ns"]
     delays = sorted(
@@ -161,13 +161,6 @@ async def _fill_queue(place: Place, events: int) -> None:
     await _renew(place, events)
     await _drained(place.task(f"{FLOORS}.publish", place.here.dsn), events)
     await place.there.empty()
-    await place.there.vacuum()
-
-
-async def _until(place: Place, query: str, number: int) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while await place.there.ask(query) < number:  # noqa: ASYNC110 - another process decides
-            await asyncio.sleep(SPACING_SECONDS)
 
 
 async def _machine(place: Place) -> dict[str, Any]:
