@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from outbox_kernel.infrastructure.calling import caller
 from outbox_kernel.infrastructure.errors import NoStoreToWaitIn
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.clock import now
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
@@ -69,14 +69,16 @@ class InProcessEventDispatcher:
     ) -> None:
         # What it commits is its own: not the effect of a relay's handler that may be dispatching this.
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
-        run = HandlerRun(event.event_id, registration.name) if registration.atomic else None
+        run = None
+        if registration.atomic:
+            run = HandlerRun(event.event_id, registration.name, tell=lambda: delivery)
         whole = (
             nullcontext()
             if run is None
             else OneTransaction(run, registration.timeout_seconds + GRACE_SECONDS)
         )
         try:
-            with running(run), handling(delivery):
+            with handling(run or delivery):
                 given = (
                     event
                     if type(event) in registration.events

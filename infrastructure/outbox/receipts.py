@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,6 +20,7 @@ from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
     is_prepared,
     prepare,
 )
+from outbox_kernel.kernel.context import current_served
 from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session, SessionTransaction
 
     from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
+    from outbox_kernel.kernel.context import Delivery
 
 _READ_ONLY = "25006"
 
@@ -42,6 +43,8 @@ class HandlerRun:
 
     event_id: UUID
     handler: str
+    tell: Callable[[], Delivery] = attrs.field(kw_only=True)
+    """Tells what the handler may read of its event; asked only if it does."""
     relay: UUID | None = None
     """Whose lease lets it commit; None: no relay runs it, and it takes no receipt."""
     epoch: int = 0
@@ -69,6 +72,11 @@ class HandlerRun:
     """The transaction of all that it does, if it is atomic."""
     _waited_seconds: float = 0.0
     _waiting_since: float | None = None
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the handler may read of its event."""
+        return self.tell()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -227,30 +235,7 @@ def is_known_in(engine: Engine, database: str | None) -> bool:
     return database is None or _databases.get(engine.pool) == database
 
 
-_run: ContextVar[HandlerRun | None] = ContextVar("outbox_handler_run", default=None)
-
-
 def current_run() -> HandlerRun | None:
-    """Return the run that a relay has under way here, if one has."""
-    return _run.get()
-
-
-class running:  # noqa: N801 - read as a verb
-    """Let the sessions that commit inside the block write this run's receipt, or none."""
-
-    # A class, as `outbox_kernel.kernel.context.handling` is: both stand around every run.
-    __slots__ = ("_run", "_token")
-
-    def __init__(self, run: HandlerRun | None) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        """Begin."""
-        self._token = _run.set(self._run)
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
-        try:  # noqa: SIM105 - which costs each run, and this costs none
-            _run.reset(self._token)
-        except ValueError:
-            pass  # another context's: the garbage collector closes what a loop has left unfinished
+    """Return the run that commits here with a receipt, if one is under way."""
+    served = current_served()
+    return served if isinstance(served, HandlerRun) else None

@@ -51,6 +51,7 @@ class Handling:
             self.schema,
             former=carried.renamed_from,
             database=self.database,
+            tell=lambda: row.delivery(work.attempts + 1),
         )
         run = worker.run = Run(carried, row, work.attempts, receipt, worker.task)
         try:

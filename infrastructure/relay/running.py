@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
 from outbox_kernel.infrastructure.relay.outages import outage_of
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
@@ -19,6 +18,7 @@ from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
@@ -82,7 +82,7 @@ DONE = Verdict("done", 0)
 async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
     try:
-        with running(run.receipt), handling(run.row.delivery(run.attempts + 1)):
+        with handling(run.receipt):
             given = run.carried.given(run.row)
             if run.carried.atomic:
                 async with OneTransaction(run.receipt, run.carried.timeout_seconds + 2 * GRACE_SECONDS):

@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.errors import NotOneTransaction
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, running
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.kernel.context import Delivery, handling
 from tests.bank import Bank, engine_of
 from tests.domain import Wallet, journal
 
@@ -108,11 +109,12 @@ async def end(session: AsyncSession, kind: str) -> None:
 
 async def run(bank: Bank, steps: list[tuple[str, int]]) -> tuple[Model, NotOneTransaction | None]:
     """Take the steps as a handler would, up to the first that is refused, and say why it was."""
-    model, receipt = Model(), HandlerRun(uuid4(), "h", RELAY, EPOCH)
+    model, delivery = Model(), Delivery(uuid4(), 1, 1, {})
+    receipt = HandlerRun(delivery.event_id, "h", RELAY, EPOCH, tell=lambda: delivery)
     sessions = [bank.sessions() for _ in range(SESSIONS)]
     failure: NotOneTransaction | None = None
     try:
-        with running(receipt):
+        with handling(receipt):
             async with OneTransaction(receipt, 60):
                 for number, (kind, which) in enumerate(steps):
                     if kind in ("release", "undo") and len(model.open[which]) == 1:

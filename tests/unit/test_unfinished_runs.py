@@ -11,7 +11,6 @@ import pytest
 
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.relay.running import Run, run_handler
-from outbox_kernel.kernel.context import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,9 +31,10 @@ def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
 ) -> None:
     """R8: an interpreter's end is told in no handler's name."""
     carried: Any = SimpleNamespace(name="h", given=lambda row: row, atomic=False, call=for_ever)
-    row: Any = SimpleNamespace(delivery=lambda attempt: Delivery(uuid4(), 1, attempt, {}))
+    row: Any = SimpleNamespace()
     task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
-    run = Run(cast("Carried", carried), cast("LoggedEvent", row), 0, HandlerRun(uuid4(), "h"), task)
+    receipt = HandlerRun(uuid4(), "h", tell=lambda: row.delivery(1))
+    run = Run(cast("Carried", carried), cast("LoggedEvent", row), 0, receipt, task)
     running = run_handler(run)
     Context().run(running.send, None)
     running.close()
