@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.rates import interval_seconds
 from outbox_kernel.kernel.retry import RetrySchedule, is_number
 
 if TYPE_CHECKING:
@@ -28,7 +29,18 @@ def check_options(registration: HandlerRegistration) -> None:
         raise _refused(registration, "on_dead", registration.on_dead, "choose 'park' or 'continue'")
     if registration.start not in ("now", "beginning"):
         raise _refused(registration, "start", registration.start, "choose 'now' or 'beginning'")
+    if registration.concurrency is not None and not _is_count(registration.concurrency):
+        raise _refused(
+            registration, "concurrency", registration.concurrency, "give a whole number, one or more"
+        )
+    if registration.rate is not None and interval_seconds(registration.rate) is None:
+        remedy = "say how many in how long, as '100/s', '30/min' or '500/h'"
+        raise _refused(registration, "rate", registration.rate, remedy)
     _check_atomic(registration)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _check_names(registration: HandlerRegistration) -> None:

@@ -58,6 +58,15 @@ class HandlerRegistration:
     """Whether all that a run commits is one transaction."""
     start: Literal["now", "beginning"] = "now"
     """From where on it gets events of the log, once a relay carries it for the first time."""
+    concurrency: int | None = None
+    """How many of its runs there may be at once, over all relays; None: each relay has a limit of its own."""
+    rate: str | None = None
+    """How many of its runs may begin in how long, over all relays."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a bound holds over all relays, so that it runs in one of them."""
+        return self.concurrency is not None or self.rate is not None
 
     def is_for(self, event_class: type[DomainEvent]) -> bool:
         """Whether it handles events of this class."""
@@ -76,6 +85,8 @@ def handles(  # noqa: PLR0913 - options, each by its name
     queue: str | None = None,
     atomic: bool = False,
     start: Literal["now", "beginning"] = "now",
+    concurrency: int | None = None,
+    rate: str | None = None,
 ) -> Callable[[H], H]:
     """Register a class or a function as handler of these events, given as classes or as patterns of their names.
 
@@ -92,7 +103,7 @@ def handles(  # noqa: PLR0913 - options, each by its name
         _add(
             HandlerRegistration(
                 *(own, handler, classes, renamed_from, retry, timeout, ordered, on_dead, queue, patterns),
-                *(atomic, start),
+                *(atomic, start, concurrency, rate),
             )
         )
         return handler

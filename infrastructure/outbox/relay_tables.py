@@ -139,6 +139,13 @@ outbox_subscriptions = Table(
         server_default=text("true"),
         comment="whether it takes an aggregate's events one after the other",
     ),
+    Column(
+        "bounded",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="whether one relay has all of it, so that a bound of it is one of the fleet",
+    ),
     moment("since", "when it was first carried", nullable=False, server_default=clock()),
     moment("paused_at", "since when an operator holds it"),
     moment("retired_at", "since when it is due for no event"),

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.lease import Lease
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.roster import Carried
-    from outbox_kernel.infrastructure.relay.workers import Work, Worker
+    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.works import Work
 
 
 @attrs.define(eq=False)

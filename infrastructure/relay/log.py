@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 16 * 1024 * 1024
 # Of what is not for a reader so many are looked at for each that might be.
 LOOK_TIMES = 8
+# However few are asked for, as by a handler with a bound.
+LOOK_AT_LEAST = 1_000
 
 
 @attrs.frozen
@@ -96,7 +98,8 @@ class Log:
     ) -> Found:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
         by_type, by_shard = bool(narrowed.types or narrowed.patterns), narrowed.shards is not None
-        values: dict[str, Any] = {"look_max": events_max * LOOK_TIMES}
+        look_max = max(events_max * LOOK_TIMES, LOOK_AT_LEAST)
+        values: dict[str, Any] = {"look_max": look_max}
         if by_type:
             values.update(types=narrowed.types, patterns=narrowed.patterns)
         if narrowed.shards is not None:
@@ -121,7 +124,7 @@ class Log:
         position = ahead[-1]["position"] if ahead else start.position
         if not is_full and report["scanned"] is not None:
             looked_at = report["scanned"] - start.position
-            position, is_full = report["scanned"], looked_at >= events_max * LOOK_TIMES
+            position, is_full = report["scanned"], looked_at >= look_max
         rows.sort(key=_position)
         return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
 

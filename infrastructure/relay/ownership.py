@@ -60,7 +60,7 @@ class Ownership:
         for row in await self.log.cursors(self.subscribers):
             name, shard = row["subscription"], row["shard"]
             carriers = [relay for relay, carried in relays.items() if name in carried]
-            owner = falls_to(name, shard, carriers, as_a_whole=self.subscribers[name].is_bounded)
+            owner = falls_to(name, shard, carriers, as_a_whole=row["bounded"])
             if row["lease_relay"] is None and (self.takes_all or owner == me):
                 (back if row["is_to_go_back"] else wanted).append((name, shard))
             elif row["lease_relay"] == me and (row["is_to_go_back"] or owner not in (me, None)):
@@ -97,8 +97,10 @@ class Ownership:
                 continue
             if reader.pace is Pace.READING:
                 reader.pace = Pace.LEAVING
-            subscriber.let_go()
-            if reader.batches:
+            subscriber.note_pause()
+            if subscriber.stands_still:
+                subscriber.let_go()
+            if reader.batches or (subscriber.is_bounded and not subscriber.workers.at_rest):
                 continue
             await self.log.give(reader, going, uuid4())
             gave = True
@@ -107,6 +109,7 @@ class Ownership:
                 subscriber.readers.remove(reader)
             elif reader.pace is Pace.LEAVING:
                 reader.pace = Pace.READING
+        subscriber.note_pause()
         return gave
 
     def _begin(self, took: Iterable[Taken]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
-    from outbox_kernel.infrastructure.relay.workers import Work
+    from outbox_kernel.infrastructure.relay.works import Work
 
 
 @attrs.define(eq=False)

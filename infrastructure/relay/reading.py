@@ -34,7 +34,6 @@ class Reading:
 
     log: Log
     subscribers: Mapping[str, Subscriber]
-    events_max: int
     server: Server
     """Whose transaction ids count now."""
     revision: int = -1
@@ -53,7 +52,7 @@ class Reading:
             for subscriber in self.subscribers.values()
             if subscriber.is_going
             for reader in subscriber.readers
-            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= self.events_max / 2
+            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= subscriber.batch_max / 2
         ]
 
     def groups(self) -> Iterator[list[Reader]]:
@@ -78,10 +77,11 @@ class Reading:
         for reader in together:
             # Before it is read: whoever says meanwhile that there is more may be too late for this.
             reader.is_due = False
-            reader.read = self.subscribers[reader.subscription].read = self.reads
+            reader.read = self._subscriber_of(reader).read = self.reads
         try:
             found = await self.log.read(
-                start, self.server, self._narrowed(together), self._ordered(together), self.events_max
+                *(start, self.server, self._narrowed(together), self._ordered(together)),
+                self._subscriber_of(together[0]).batch_max,
             )
         except BaseException:
             for reader in together:
@@ -113,15 +113,24 @@ class Reading:
             reader.ahead = end
 
     def _together(self, wanting: Sequence[Reader]) -> list[Reader]:
-        """Return who is read for at once: those of one source at the head, or one that is behind."""
+        """Return who is read for at once: those of one source at the head, or one that is behind, or has a bound."""
         first = min(wanting, key=lambda reader: reader.read)
-        if not first.is_at_head:
+        if not first.is_at_head or self._subscriber_of(first).is_bounded:
             return [first]
         source = self._source_of(first)
-        return [each for each in wanting if each.is_at_head and self._source_of(each) == source]
+        return [
+            each
+            for each in wanting
+            if each.is_at_head
+            and self._source_of(each) == source
+            and not self._subscriber_of(each).is_bounded
+        ]
 
     def _source_of(self, reader: Reader) -> str | None:
-        return self.subscribers[reader.subscription].subscription.source
+        return self._subscriber_of(reader).subscription.source
+
+    def _subscriber_of(self, reader: Reader) -> Subscriber:
+        return self.subscribers[reader.subscription]
 
     def _narrowed(self, together: Sequence[Reader]) -> Narrowed:
         subscriptions = [self.subscribers[reader.subscription].subscription for reader in together]

@@ -55,6 +55,11 @@ class Carried:
         return self.registration.start == "beginning"
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
+        return self.registration.is_bounded
+
+    @property
     def patterns(self) -> list[str]:
         """The event types it is for."""
         return sorted({*self._known_types, *self.registration.patterns})
@@ -104,6 +109,7 @@ class CarriedPublisher:
     renamed_from: ClassVar[str | None] = None
     source: ClassVar[str | None] = None
     on_dead: ClassVar[str] = "park"
+    is_bounded: ClassVar[bool] = False
     name: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

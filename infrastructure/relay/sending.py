@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.pausing import Pause, Pausing
     from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent
-    from outbox_kernel.infrastructure.relay.workers import Work, Worker
+    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.works import Work
 
 _log = logging.getLogger("outbox.relay")
 

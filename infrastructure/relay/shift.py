@@ -18,7 +18,7 @@ from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING
 from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS
-from outbox_kernel.kernel.handlers import TIMEOUT_SECONDS
+from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -149,9 +149,21 @@ class Shift:
     async def _run_suspect(self) -> None:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
         async with self._turn_to_read:
-            await self.finish_in_hand()
+            await self._empty_hands()
             await self.deliveries.take_suspects()
             await self.finish_in_hand()
+
+    async def _empty_hands(self) -> None:
+        """Have nothing in hand; what waits for a bound of its handler is read again later, and nobody waits for it."""
+        bounded = [each for each in self.subscribers.values() if each.is_bounded]
+        for each in bounded:
+            each.is_held = True
+            each.note_pause()
+        await self.finish_in_hand()
+        for each in bounded:
+            each.let_go()
+            each.is_held = False
+            each.note_pause()
 
     async def write(self) -> None:
         """Write what is due, else wait until something is."""

@@ -21,6 +21,7 @@ from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.pacing import Bounds
 from outbox_kernel.infrastructure.relay.pausing import Pausing
 from outbox_kernel.infrastructure.relay.place import Server
 from outbox_kernel.infrastructure.relay.progress import Progress
@@ -71,13 +72,7 @@ class Assembly:
                 each, subscriptions[each.name], deliveries, changed, has_room, database
             )
         ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
-        reading = Reading(
-            attrs.evolve(control, line=self.lines.read),
-            subscribers,
-            self.settings.batch_size_max,
-            server,
-            revision,
-        )
+        reading = Reading(attrs.evolve(control, line=self.lines.read), subscribers, server, revision)
         progress = Progress(attrs.evolve(control, line=self.lines.write), subscribers)
         return Shift(
             *(self.lines, subscribers, ownership, reading, progress, deliveries),
@@ -97,15 +92,19 @@ class Assembly:
         has_room: asyncio.Event,
         database: str,
     ) -> Subscriber:
-        batch = self.settings.batch_size_max
         if isinstance(carried, CarriedPublisher):
             doing: Any = Sending(carried, Pausing(carried.name, carried.outlet))
-            found = Subscriber(carried, subscription, doing, deliveries, changed, has_room, WINDOW, batch)
+            found = Subscriber(
+                *(carried, subscription, doing, deliveries, changed, has_room),
+                *(WINDOW, self.settings.batch_size_max),
+            )
             found.stand_still()  # until it is known that its broker is there
             return found
         doing = Handling(carried, self.lease, self.schema, database)
+        bounds = Bounds.of(carried.registration, self.settings)
         return Subscriber(
-            carried, subscription, doing, deliveries, changed, has_room, self.settings.concurrency, batch
+            *(carried, subscription, doing, deliveries, changed, has_room),
+            *(bounds.workers_max, bounds.batch_max, bounds.pacer),
         )
 
     async def register(self) -> None:
@@ -137,17 +136,20 @@ class Assembly:
         found, _ = await subscriptions_now(control)
         check_sources(self.carried, found)
         rows = [
-            (each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source, each.from_beginning)
+            (
+                *(each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source),
+                *(each.is_bounded, each.from_beginning),
+            )
             for each in sorted(self.carried, key=lambda each: each.name)
         ]
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], [], []]
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(7)]
         renaming = Renaming.of(control, self.carried)
         await self.lines.control.transact(
             [
                 control.step(cursors.DROP_CURSORS),
-                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:5], self.now)),
+                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:6], self.now)),
                 *renaming.steps(),
-                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[5], server=server),
+                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[6], server=server),
             ]
         )
         await renaming.move_receipts()

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from outbox_kernel.infrastructure.relay.held import Held
+from outbox_kernel.infrastructure.relay.reader import Pace
 from outbox_kernel.infrastructure.relay.rows import Outcome
 from outbox_kernel.infrastructure.relay.running import DONE, Away
 from outbox_kernel.infrastructure.relay.unreadable import buried
-from outbox_kernel.infrastructure.relay.workers import Queue, Work, Workers
+from outbox_kernel.infrastructure.relay.workers import Workers
+from outbox_kernel.infrastructure.relay.works import Queue, Work
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable, Iterable
 
+    from outbox_kernel.infrastructure.relay.pacing import Pacer
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.reader import Batch, Reader
@@ -87,11 +90,14 @@ class Subscriber:
     """Set when there is room to read again."""
     workers_max: int
     batch_max: int
+    pacer: Pacer | None = None
     readers: list[Reader] = attrs.Factory(list)
     read: int = 0
     """The number of the newest read that has begun."""
     stands_still: bool = False
-    """What it delivers to is away: nothing is read for it, and nothing written."""
+    """What it needs is away, or another relay is to have it: nothing is read for it, and nothing written."""
+    is_held: bool = False
+    """It is to stand still for a moment: something else is to run alone."""
     workers: Workers = attrs.field(init=False)
     _held: Held = attrs.Factory(Held)
     _routes: dict[tuple[str, int], Route] = attrs.Factory(dict)
@@ -99,7 +105,10 @@ class Subscriber:
     def __attrs_post_init__(self) -> None:
         """Have workers."""
         self.workers = Workers(
-            self, self.workers_max, self.changed, steps_aside=self.carried.kind == "handler"
+            *(self, self.workers_max, self.changed),
+            steps_aside=self.carried.kind == "handler",
+            is_bounded=self.is_bounded,
+            pacer=self.pacer,
         )
 
     @property
@@ -117,12 +126,14 @@ class Subscriber:
         """Whether it is to take any on: not while one event of what was read can find out how things stand."""
         if not self.is_going or self.workers.room <= 0:
             return False
+        if self.is_bounded and (not self.readers or self.workers.has_turns):
+            return False  # they are for the relay that has the cursors, and for it when there is room
         return not (self.workers.is_probing and any(reader.in_hand for reader in self.readers))
 
     @property
     def is_bounded(self) -> bool:
         """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
-        return False
+        return self.carried.is_bounded
 
     def learn(self, subscription: Subscription) -> None:
         """Take note of what the database says of it now."""
@@ -181,14 +192,21 @@ class Subscriber:
         self._note(batch, outcome)
 
     def note_pause(self) -> bool:
-        """Stand still while what it delivers to is away; return whether that has changed."""
-        if self.doing.is_away == self.stands_still:
+        """Stand still while there is reason to; return whether that has changed."""
+        if self._has_reason_to_stand == self.stands_still:
             return False
         if self.stands_still:
             self.go_on()
         else:
             self.stand_still()
         return True
+
+    @property
+    def _has_reason_to_stand(self) -> bool:
+        if self.doing.is_away or self.is_held:
+            return True
+        # Two relays at once would have twice as much at work.
+        return self.is_bounded and any(reader.pace is Pace.LEAVING for reader in self.readers)
 
     def stand_still(self) -> None:
         """Begin nothing more; what was read stays in hand, and what is at work ends by itself."""
@@ -198,19 +216,22 @@ class Subscriber:
             self.given_back(work, is_late=False)
 
     def go_on(self) -> None:
-        """Go on where it stands: a handler with one event alone, until there is an answer to it."""
+        """Go on where it stands: after an outage with one event alone, until there is an answer to it."""
         self.stands_still = False
-        if self.carried.kind == "handler":
+        if self.doing.pause is not None:
             self.workers.probe()
         else:
             self.workers.let(self.workers_max)
         self.changed.set()
 
     def let_go(self) -> None:
-        """Have nothing in hand while it stands still, so that it can be given to another relay."""
-        if not (self.stands_still and self.workers.at_rest) or any(each.ended() for each in self.readers):
+        """Have nothing in hand while nothing is at work, so that it can be given to another relay."""
+        if not self.workers.at_rest or any(each.ended() for each in self.readers):
             return
         dropped = self.workers.drop()
+        for work in dropped:
+            if work.batch is None:
+                self.given_back(work, is_late=False)
         for reader in self.readers:
             reader.go_back(dropped)
         self._held = Held()
@@ -296,7 +317,7 @@ class Subscriber:
 
     def leave_rest(self) -> None:
         """Leave everything that has not begun for others: the relay stops."""
-        if self.stands_still and self.workers.at_rest:
+        if self.workers.at_rest and (self.stands_still or self.is_bounded):
             self.let_go()
             return
         for work in self.workers.drop():

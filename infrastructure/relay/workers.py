@@ -14,38 +14,17 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 
 from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS, Away, GivenBack, Run
+from outbox_kernel.infrastructure.relay.works import Queue, Work
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from outbox_kernel.infrastructure.relay.reader import Batch
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.relay.pacing import Pacer
     from outbox_kernel.infrastructure.relay.running import Verdict
 
 SLOW_SECONDS = 1.0
 # How long workers may keep the event loop when no handler ever waits for anything.
 LOOP_SECONDS_MAX = 0.005
-
-
-@attrs.define(eq=False)
-class Work:
-    """One event for one handler or publisher: out of a batch, or as a delivery."""
-
-    row: LoggedEvent
-    key: Hashable
-    """The aggregate, where its order is kept."""
-    batch: Batch | None
-    attempts: int = 0
-
-
-@attrs.define(eq=False)
-class Queue:
-    """What is in hand of one aggregate, in order."""
-
-    key: Hashable
-    works: deque[Work] = attrs.Factory(deque)
-    is_turn: bool = False
-    """Whether these are deliveries: one that does not succeed ends the turn."""
 
 
 class Performer(Protocol):
@@ -92,8 +71,12 @@ class Worker:
     async def _go_through(self, queue: Queue, began: float) -> float:
         performer = self.workers.performer
         while queue.works and not self.workers.is_stopping:
+            if not self.workers.may_begin():
+                self.workers.put_off(queue)
+                return began
             work = self.work = queue.works.popleft()
             if not performer.must_wait(work):
+                self.workers.note_begin()
                 goes_on = await self._do(work)
                 if self.is_aside:
                     return began
@@ -141,11 +124,22 @@ class Workers:
     """Those of one handler or publisher, and the queues before them."""
 
     def __init__(
-        self, performer: Performer, count_max: int, changed: asyncio.Event, *, steps_aside: bool
+        self,
+        performer: Performer,
+        count_max: int,
+        changed: asyncio.Event,
+        *,
+        steps_aside: bool,
+        is_bounded: bool = False,
+        pacer: Pacer | None = None,
     ) -> None:
         self.performer = performer
         self.count_max = self.width = count_max
         self._steps_aside = steps_aside
+        self._is_bounded = is_bounded
+        """Slow runs take the places of others."""
+        self._pacer = pacer
+        self._timer: asyncio.TimerHandle | None = None
         self._ready: deque[Queue] = deque()
         self._queues: dict[Hashable, Queue] = {}
         self._all: set[Worker] = set()
@@ -187,7 +181,7 @@ class Workers:
         """Give a worker the next queue, if one waits."""
         if self._beginning is worker:
             self._beginning = None
-        if not self._ready or self.is_stopping or self._counted > self.width:
+        if not self._ready or self.is_stopping or not self.may_begin():
             return None
         queue = self._ready.popleft()
         self._call_up()
@@ -203,6 +197,10 @@ class Workers:
             self.performer.given_back(queue.works.popleft(), is_late=False)
         if self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
+
+    def put_off(self, queue: Queue) -> None:
+        """Take note that nothing of a queue may begin just now."""
+        self._ready.appendleft(queue)
 
     def drop(self) -> list[Work]:
         """Take what has not begun out of hand."""
@@ -237,6 +235,35 @@ class Workers:
         self.let(1)
         self.is_probing = True
 
+    # --- bounds -------------------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> int:
+        return self._counted + (self.slow if self._is_bounded else 0)
+
+    def may_begin(self) -> bool:
+        """Whether somebody who is at work may begin a run now; if it is too soon, somebody is called up in time."""
+        if self._busy > self.width:
+            return False
+        rest = 0.0 if self._pacer is None else self._pacer.rest_seconds()
+        if rest > 0 and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(rest, self._in_time)
+        return rest <= 0
+
+    def _in_time(self) -> None:
+        self._timer = None
+        self._call_up()
+
+    def note_begin(self) -> None:
+        """Take note that a run begins."""
+        if self._pacer is not None:
+            self._pacer.begin()
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether deliveries wait in hand."""
+        return any(queue.is_turn for queue in self._ready)
+
     # --- workers ------------------------------------------------------------------------------------
 
     def _call_up(self) -> None:
@@ -244,7 +271,9 @@ class Workers:
 
         Where handlers wait for nothing, the first has done all before a second would have begun.
         """
-        if not self._ready or self._beginning is not None or self._counted >= self.width or self.is_stopping:
+        if not self._ready or self._beginning is not None or self.is_stopping:
+            return
+        if self._busy >= self.width or not self.may_begin():
             return
         worker = self._beginning = Worker(self)
         self._all.add(worker)
@@ -289,6 +318,7 @@ class Workers:
         """Take note that a slow run, or a thread that was left behind, has ended."""
         self.slow -= 1
         self.changed.set()
+        self._call_up()
 
     # --- watching -----------------------------------------------------------------------------------
 
@@ -337,6 +367,8 @@ class Workers:
 
     async def end_all(self, grace_seconds: float) -> None:
         """Cancel what is at work, and wait until it has ended; what does not may commit no more."""
+        if self._timer is not None:
+            self._timer.cancel()
         for worker in self._all:
             if worker.run is None:
                 worker.task.cancel()

@@ -184,6 +184,12 @@ def _subscriptions() -> None:
         _column("patterns", ARRAY(sa.Text), "event types, * for any part"),
         sa.Column("source", sa.Text, comment="the queue whose events it is for; null: those written here"),
         _column("ordered", sa.Boolean, "whether it takes an aggregate's events one after the other", "true"),
+        _column(
+            "bounded",
+            sa.Boolean,
+            "whether one relay has all of it, so that a bound of it is one of the fleet",
+            "false",
+        ),
         _moment("since", "when it was first carried"),
         sa.Column("paused_at", MOMENT, comment="since when an operator holds it"),
         sa.Column("retired_at", MOMENT, comment="since when it is due for no event"),

@@ -46,7 +46,7 @@ class Tell:
         assert_type(event.order_id.value.hex, str)
 
 
-@handles(OrderShipped, queue="shipping", atomic=True, ordered=False)
+@handles(OrderShipped, queue="shipping", atomic=True, ordered=False, concurrency=4, rate="100/s")
 async def thank(event: OrderShipped, ship: ShipOrderHandler) -> None:
     assert_type(ship, ShipOrderHandler)
 

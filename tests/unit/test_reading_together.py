@@ -28,6 +28,8 @@ class Subscriber:
     carried: Any = attrs.Factory(lambda: SimpleNamespace(name="h", renamed_from=None))
     is_going: bool = True
     read: int = 0
+    is_bounded: bool = False
+    batch_max: int = 100
 
     def take(self, reader: Reader, rows: Any, start: Place, end: Place) -> None:
         reader.ahead = end
@@ -56,7 +58,7 @@ def reader(name: str, position: int) -> Reader:
 
 def read_for(log: Log, *readers: Reader) -> None:
     subscribers: Any = {each.subscription: Subscriber([each]) for each in readers}
-    asyncio.run(Reading(log, subscribers, 100, SERVER, 1).step(readers))  # type: ignore[arg-type]
+    asyncio.run(Reading(log, subscribers, SERVER, 1).step(readers))  # type: ignore[arg-type]
 
 
 def test_one_that_is_further_than_a_full_read_has_come_stays_where_it_is() -> None:
@@ -111,7 +113,7 @@ def halves() -> tuple[Reader, Reader]:
 
 def works_of(log: BusyLog, *readers: Reader) -> tuple[Reading, Ownership]:
     subscribers: Any = {"h": Subscriber(list(readers))}
-    reading = Reading(log, subscribers, 100, SERVER, 1)  # type: ignore[arg-type]
+    reading = Reading(log, subscribers, SERVER, 1)  # type: ignore[arg-type]
     return reading, Ownership(log, subscribers, takes_all=False, channel="")  # type: ignore[arg-type]
 
 

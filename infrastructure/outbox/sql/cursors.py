@@ -81,7 +81,7 @@ LIVE_RELAYS = Statement(
     f"WHERE takes_events AND expires_at > {NOW}"
 )
 CURSORS = Statement("""
-SELECT subscription, shard, lease_relay, rewind_to IS NOT NULL AS is_to_go_back
+SELECT subscription, shard, lease_relay, rewind_to IS NOT NULL AS is_to_go_back, bounded
 FROM {outbox_cursors} JOIN {outbox_subscriptions} ON name = subscription
 WHERE name = ANY (:names::text[]) AND retired_at IS NULL
 """)

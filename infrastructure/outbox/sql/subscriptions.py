@@ -5,23 +5,24 @@ from __future__ import annotations
 # Say what this relay carries. Patterns only grow here: another version of the code may be running that has
 # more, and an operator ends one. A name that was retired is due again, with what it comes with alone. The source of one
 # that is due stays: behind the same place, events of another queue would be another handler's.
-# 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 sources, 6 now.
+# Whether it is bounded is said by who started last, and all relays share it out by that.
+# 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 sources, 6 bounded, 7 now.
 SUBSCRIBE = """
-INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered, source)
-SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered, source
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[])
-  AS carried (name, kind, patterns, ordered, source) ORDER BY name
+INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered, source, bounded)
+SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered, source, bounded
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[])
+  AS carried (name, kind, patterns, ordered, source, bounded) ORDER BY name
 ON CONFLICT (name) DO UPDATE
-SET kind = excluded.kind, ordered = excluded.ordered,
+SET kind = excluded.kind, ordered = excluded.ordered, bounded = excluded.bounded,
     patterns = CASE WHEN present.retired_at IS NOT NULL THEN excluded.patterns
                     ELSE ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1) END,
     source = CASE WHEN present.retired_at IS NOT NULL THEN excluded.source ELSE present.source END,
     since = CASE WHEN present.retired_at IS NULL THEN present.since
-                 ELSE coalesce($6::timestamptz, clock_timestamp()) END,
+                 ELSE coalesce($7::timestamptz, clock_timestamp()) END,
     retired_at = NULL,
     revision = present.revision + 1
 WHERE NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
-   OR (present.kind, present.ordered) <> (excluded.kind, excluded.ordered)
+   OR (present.kind, present.ordered, present.bounded) <> (excluded.kind, excluded.ordered, excluded.bounded)
 """
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads

@@ -204,7 +204,7 @@ async def test_a_relay_that_starts_while_a_pattern_is_ended_brings_it_back(outbo
 async def other_relay(outbox: Any) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Any]]]:
     """What a relay says of itself once its lease is there."""
     connection = await asyncpg.connect(outbox.url)
-    row = [HANDLER], ["handler"], ['["bank.paid"]'], [True], [None], None
+    row = [HANDLER], ["handler"], ['["bank.paid"]'], [True], [None], [False], None
     try:
         yield lambda: connection.fetch(in_schema(SUBSCRIBE, None), *row)
     finally:

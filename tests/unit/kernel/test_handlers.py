@@ -74,12 +74,14 @@ def test_every_option_is_kept() -> None:
         queue="letters",
         atomic=True,
         start="beginning",
+        concurrency=4,
+        rate="100/s",
     )(handler())
     (found,) = get_handlers_for(Closed)
     assert (found.name, found.renamed_from, found.retry) == ("mail", "post", EXPONENTIAL)
     assert (found.timeout_seconds, found.ordered, found.on_dead) == (5, False, "continue")
     assert (found.queue, found.events, found.atomic) == ("letters", (Opened, Closed), True)
-    assert found.start == "beginning"
+    assert (found.start, found.concurrency, found.rate) == ("beginning", 4, "100/s")
 
 
 def test_whether_it_is_atomic_is_true_or_false() -> None:
@@ -155,6 +157,12 @@ def test_a_name_that_was_given_up_is_nobody_elses(first: dict[str, str], second:
         ({"ordered": "no"}, "ordered='no'; give True or False"),
         ({"start": "yesterday"}, "start='yesterday'; choose 'now' or 'beginning'"),
         ({"start": True}, "start=True; choose 'now' or 'beginning'"),
+        ({"concurrency": 0}, "concurrency=0; give a whole number, one or more"),
+        ({"concurrency": True}, "concurrency=True; give a whole number, one or more"),
+        ({"concurrency": 2.0}, "concurrency=2.0; give a whole number, one or more"),
+        ({"rate": "fast"}, "rate='fast'; say how many in how long, as '100/s', '30/min' or '500/h'"),
+        ({"rate": 100}, "rate=100; say how many in how long"),
+        ({"rate": "0/s"}, "rate='0/s'; say how many in how long"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(options: dict[str, Any], sentence: str) -> None:

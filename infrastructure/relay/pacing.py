@@ -1,0 +1,64 @@
+"""Bounds of one handler over a whole fleet, which has one relay run it; and pacing, by which a rate holds (R16).
+
+Runs are spaced evenly. A window that is counted out would let them all begin at once, and once more in each relay that
+takes over.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+import attrs
+
+from outbox_kernel.kernel.rates import interval_seconds
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.relay.settings import RelaySettings
+    from outbox_kernel.kernel.handlers import HandlerRegistration
+
+# What a timer comes late is made good, up to so much: else a rate of a few hundred a second would never be reached.
+LATE_SECONDS_MAX = 0.01
+
+
+@attrs.define(eq=False)
+class Pacer:
+    """Says when the next run may begin."""
+
+    interval_seconds: float
+    _next_at: float = 0.0
+
+    def rest_seconds(self) -> float:
+        """Return how long to wait; none, if one may begin now."""
+        return max(0.0, self._next_at - time.monotonic())
+
+    def begin(self, events: int = 1) -> None:
+        """Take note that a run begins, over so many events."""
+        from_when = max(self._next_at, time.monotonic() - LATE_SECONDS_MAX)
+        self._next_at = from_when + events * self.interval_seconds
+
+
+# Events in hand for each run that there may be: a place is written down once all that were read with it are done.
+IN_HAND_TIMES = 4
+
+
+@attrs.frozen
+class Bounds:
+    """How much of a handler's there may be at once."""
+
+    workers_max: int
+    batch_max: int
+    """How many events are read at once."""
+    pacer: Pacer | None
+
+    @classmethod
+    def of(cls, registration: HandlerRegistration, settings: RelaySettings) -> Self:
+        """What the handler says, and else the relay."""
+        interval = interval_seconds(registration.rate)
+        batch_max = settings.batch_size_max
+        if registration.concurrency is not None:
+            batch_max = min(batch_max, registration.concurrency * IN_HAND_TIMES)
+        if interval is not None:
+            batch_max = min(batch_max, max(1, int(1 / interval)))  # what may begin within a second
+        pacer = None if interval is None else Pacer(interval)
+        return cls(registration.concurrency or settings.concurrency, batch_max, pacer)
