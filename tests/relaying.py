@@ -27,6 +27,7 @@ from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from outbox_kernel.kernel import DomainEvent
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -233,7 +234,8 @@ class Stage:
         """What each relay does now and then: end leases that ran out by then, free what they held."""
         log = self.log_under(Lease(), at=at)
         cursors, deliveries = await self._held(log)
-        await Upkeep(log, Renaming.of(log, []), Retention(log, None), 0.0, lambda: None).take_over()
+        upkeep = Upkeep(log, Renaming.of(log, []), Retention(log, None), 0.0, CHANNEL, lambda: None)
+        await upkeep.take_over()
         cursors_left, deliveries_left = await self._held(log)
         return cursors - cursors_left, deliveries - deliveries_left
 

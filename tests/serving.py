@@ -19,8 +19,13 @@ RELAYS = "SELECT count(*) FROM outbox_relays"
 
 @asynccontextmanager
 async def serving(relay: Any) -> AsyncIterator[asyncio.Task[None]]:
-    """Run it in the background, and stop it at the end."""
-    task = asyncio.create_task(relay.run())
+    """Run it in the background, and stop it at the end.
+
+    It has subscribed by then: before that nobody is due, and each event counts as delivered.
+    """
+    task, subscribed = asyncio.create_task(relay.run()), asyncio.create_task(relay.subscribed.wait())
+    await asyncio.wait([task, subscribed], return_when=asyncio.FIRST_COMPLETED)
+    subscribed.cancel()
     try:
         yield task
     finally:

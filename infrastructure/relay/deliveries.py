@@ -44,13 +44,14 @@ class Deliveries:
 
     log: Log
     subscribers: Mapping[str, Subscriber]
+    to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
+    """Set when there is reason to look."""
     turns: DueTurns = attrs.Factory(DueTurns)
     due_at: float | None = None
     """When a delivery's time comes, on the loop's monotonic clock."""
     suspects: bool = False
     """Whether there are some that have killed relays before, and are to run while nothing else does."""
     in_hand: int = 0
-    unwritten: asyncio.Event = attrs.Factory(asyncio.Event)
     _ended: list[Outcome] = attrs.Factory(list)
     _settled: list[tuple[LoggedEvent, Outcome]] = attrs.Factory(list)
     _given_back: list[tuple[LoggedEvent, str]] = attrs.Factory(list)
@@ -61,12 +62,10 @@ class Deliveries:
     def settle(self, row: LoggedEvent, outcome: Outcome) -> None:
         """Write how a delivery went."""
         self._settled.append((row, outcome))
-        self.unwritten.set()
 
     def give_back(self, row: LoggedEvent, handler: str) -> None:
         """Write that a delivery is to be run again."""
         self._given_back.append((row, handler))
-        self.unwritten.set()
 
     # --- taking -------------------------------------------------------------------------------------
 
@@ -76,9 +75,10 @@ class Deliveries:
         return self.turns.has_known or (self.turns.scanning and not self.turns.rest_seconds)
 
     def look_everywhere(self) -> None:
-        """Look at all turns."""
+        """Look at all turns, and at once."""
         self.turns.everywhere = True
         self.due_at = None
+        self.to_deliver.set()
 
     async def take(self) -> int:
         """Take what there is reason to look for; return how many."""
@@ -196,7 +196,6 @@ class Deliveries:
 
     async def write(self) -> None:
         """Write all of it."""
-        self.unwritten.clear()
         while batch := self._settled[:BATCH_MAX]:
             await self._write_settled(batch)
             del self._settled[: len(batch)]

@@ -15,8 +15,6 @@ from outbox_kernel.infrastructure.relay.running import storable
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from outbox_kernel.infrastructure.brokers.port import Outlet
 
 _log = logging.getLogger("outbox.relay")
@@ -41,7 +39,8 @@ class Pausing:
 
     name: str
     outlet: Outlet
-    on_change: Callable[[], None] = attrs.field(default=lambda: None)
+    changed: asyncio.Event
+    """Set when it begins, ends, or has another reason."""
     pause: Pause | None = None
     known: asyncio.Event = attrs.Factory(asyncio.Event)
     """Set once the broker was found to be there, or not to be."""
@@ -132,4 +131,4 @@ class Pausing:
 
     def _tell(self) -> None:
         self.known.set()
-        self.on_change()
+        self.changed.set()

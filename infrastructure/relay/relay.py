@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.patterns import unknown_types
 from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.resting import Rests
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import (
     CarriedPublisher,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.scopes import AnyContainer
 
 _log = logging.getLogger("outbox.relay")
-
-RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class OutboxRelay:
@@ -119,13 +118,14 @@ class OutboxRelay:
             await self._end()
 
     async def _serve_shifts(self) -> None:
-        failures, was_there = 0, False
+        rests, was_there = Rests(), False
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 async with self._shift_begun(takes_all=False) as shift:
                     serving = self._serving(shift)
                     was_there = True
+                    rests.note_begun()
                     await serving.serve()
                 continue
             except CancelledByOthers:
@@ -133,17 +133,14 @@ class OutboxRelay:
             except TROUBLE as error:
                 if not was_there:
                     raise
+                if self._stopping.is_set():
+                    _log.warning("%s; the relay ends, and leaves to others what it had in hand", error)
+                    return
                 ended_by = error
-            failures = 0 if time.monotonic() - began > RETRY_SECONDS[-1] else failures + 1
-            await self._rest(ended_by, RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+            await self._rest(rests.after(ended_by, time.monotonic() - began))
 
-    async def _rest(self, ended_by: BaseException, seconds: float) -> None:
+    async def _rest(self, seconds: float) -> None:
         """Wait a little before the next shift, unless told to stop."""
-        _log.warning(
-            "%s; the relay lets go of what it had in hand, and reads its cursors anew in %g s",
-            *(ended_by, seconds),
-            extra={"delay_seconds": seconds},
-        )
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
@@ -285,6 +282,7 @@ class OutboxRelay:
             Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
             Retention(control, settings.cleanup_days),
             min(settings.poll_interval_seconds, settings.lease_seconds / 3),
+            settings.channel,
             lambda: shift.hear(EVERYTHING),
         )
         return Serving(shift, [listener.run, upkeep.run], self._stopping, settings.grace_seconds)

@@ -53,15 +53,29 @@ class Serving:
             for task in done:
                 _raise_failure(task)
         except asyncio.CancelledError:
-            await self._end_steps(working, beside)
-            await shift.release(self.grace_seconds)
+            self.stopping.set()  # whatever becomes of the release: no other shift begins
+            await self._release(working, beside)
             raise
         except BaseException:
             shift.begin_nothing_more()
             await self._end_steps(working, beside)
             raise
-        await self._end_steps(working, beside)
-        await shift.release(self.grace_seconds)
+        await self._release(working, beside)
+
+    async def _release(self, working: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> None:
+        """Release what is in hand; cancelled meanwhile, without any grace, but with what has ended by then."""
+
+        async def release() -> None:
+            await self._end_steps(working, beside)
+            await self.shift.release(self.grace_seconds)
+
+        releasing = asyncio.create_task(release(), name="outbox-release")
+        try:
+            await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            self.shift.hurry()
+            await releasing
+            raise
 
     async def _end_steps(self, working: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> None:
         """Let each step end: what a statement has done whose answer nobody hears would be nobody's."""

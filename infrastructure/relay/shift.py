@@ -69,6 +69,8 @@ class Shift:
     _poll_at: float = 0.0
     _turn_to_read: asyncio.Lock = attrs.Factory(asyncio.Lock)
     """Held while nothing may be read: what has killed relays before runs alone."""
+    _runs_alone: bool = False
+    _hurries: bool = False
     _writing: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
     # --- beginning ----------------------------------------------------------------------------------
@@ -76,7 +78,6 @@ class Shift:
     async def begin(self) -> None:
         """Ask for the brokers, and take what falls to this relay."""
         for pausing in self.pausings:
-            pausing.on_change = self.note_pauses
             pausing.open()
         await self.ownership.balance()
 
@@ -150,8 +151,16 @@ class Shift:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
         async with self._turn_to_read:
             await self._empty_hands()
-            await self.deliveries.take_suspects()
+            await self._take_suspect()
+
+    async def _take_suspect(self) -> int:
+        self._runs_alone = True
+        try:
+            taken = await self.deliveries.take_suspects()
             await self.finish_in_hand()
+        finally:
+            self._runs_alone = False
+        return taken
 
     async def _empty_hands(self) -> None:
         """Have nothing in hand; what waits for a bound of its handler is read again later, and nobody waits for it."""
@@ -208,15 +217,17 @@ class Shift:
         for subscriber in self.subscribers.values():
             subscriber.workers.watch()
         self.note_pauses()
+        self.pauses_changed.set()
         self.changed.set()
 
     def note_pauses(self) -> None:
-        """Let those stand still whose broker is away, and go on whose broker is back."""
+        """Let those stand still for whom something is away, and go on for whom it is back."""
+        if self._runs_alone:
+            return  # what goes on would run beside it
         changed = [subscriber.note_pause() for subscriber in self.subscribers.values()]
         if any(changed):
             self.deliveries.look_everywhere()
             self.wake_up()
-        self.pauses_changed.set()
 
     @property
     def pauses(self) -> dict[str, Pause]:
@@ -225,9 +236,10 @@ class Shift:
         return {**{name: pause for name, pause in found.items() if pause}, **self.pauses_of_others}
 
     async def tell_pauses(self) -> None:
-        """Write down who stands still, each time that changes."""
+        """Take note of who stands still, and write it down, each time that changes."""
         await self.pauses_changed.wait()
         self.pauses_changed.clear()
+        self.note_pauses()
         pauses = self.pauses
         if pauses != self._told:
             await self.ownership.log.tell_pauses(pauses)
@@ -286,8 +298,7 @@ class Shift:
         counts.claimed += await deliveries.take()
         await self.finish_in_hand()
         if deliveries.suspects:
-            counts.claimed += await deliveries.take_suspects()
-            await self.finish_in_hand()
+            counts.claimed += await self._take_suspect()
         counts.note_outcomes(deliveries.take_ended())
 
     # --- finishing ----------------------------------------------------------------------------------
@@ -344,13 +355,18 @@ class Shift:
         await self.write_all()
         await self.ownership.give_all()
         until = time.monotonic() + grace_seconds
-        while not self._are_at_rest and (left := until - time.monotonic()) > 0:
+        while not (self._are_at_rest or self._hurries) and (left := until - time.monotonic()) > 0:
             self.changed.clear()
             await _wait(self.changed, min(left, WATCH_SECONDS))
             self.watch_once()
             await self.write_all()
         await self.end()
         await self.write_all()
+
+    def hurry(self) -> None:
+        """Give no grace to what still runs."""
+        self._hurries = True
+        self.changed.set()
 
     @property
     def _are_at_rest(self) -> bool:

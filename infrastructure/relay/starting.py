@@ -46,6 +46,16 @@ WRITERS_LOOK_SECONDS = 0.05
 
 
 @attrs.frozen
+class Signals:
+    """What wakes the steps of a shift; each part sets some of them."""
+
+    changed: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_read: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
+    pauses_changed: asyncio.Event = attrs.Factory(asyncio.Event)
+
+
+@attrs.frozen
 class Assembly:
     """What a shift is made of."""
 
@@ -64,12 +74,12 @@ class Assembly:
         server = await _server(control)
         subscriptions, revision = await self._subscribe(control, server.number)
         database = str((await self.lines.control.fetch(DATABASE))[0][0])
-        changed, has_room = asyncio.Event(), asyncio.Event()
+        signals = Signals()
         subscribers: dict[str, Subscriber] = {}
-        deliveries = Deliveries(attrs.evolve(control, line=self.lines.write), subscribers)
+        deliveries = Deliveries(attrs.evolve(control, line=self.lines.write), subscribers, signals.to_deliver)
         for each in self.carried:
             subscribers[each.name] = self._subscriber(
-                each, subscriptions[each.name], deliveries, changed, has_room, database
+                each, subscriptions[each.name], deliveries, signals, database
             )
         ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
         reading = Reading(attrs.evolve(control, line=self.lines.read), subscribers, server, revision)
@@ -78,9 +88,11 @@ class Assembly:
             *(self.lines, subscribers, ownership, reading, progress, deliveries),
             self.settings.poll_interval_seconds,
             self.settings.lease_seconds / 3,
-            changed,
+            signals.changed,
             [each.doing.pausing for each in subscribers.values() if isinstance(each.doing, Sending)],
-            to_read=has_room,
+            to_read=signals.to_read,
+            to_deliver=signals.to_deliver,
+            pauses_changed=signals.pauses_changed,
         )
 
     def _subscriber(
@@ -88,22 +100,19 @@ class Assembly:
         carried: CarriedAny,
         subscription: Subscription,
         deliveries: Deliveries,
-        changed: asyncio.Event,
-        has_room: asyncio.Event,
+        signals: Signals,
         database: str,
     ) -> Subscriber:
+        given = deliveries, signals.changed, signals.to_read
         if isinstance(carried, CarriedPublisher):
-            doing: Any = Sending(carried, Pausing(carried.name, carried.outlet))
-            found = Subscriber(
-                *(carried, subscription, doing, deliveries, changed, has_room),
-                *(WINDOW, self.settings.batch_size_max),
-            )
+            doing: Any = Sending(carried, Pausing(carried.name, carried.outlet, signals.pauses_changed))
+            found = Subscriber(carried, subscription, doing, *given, WINDOW, self.settings.batch_size_max)
             found.stand_still()  # until it is known that its broker is there
             return found
         doing = Handling(carried, self.lease, self.schema, database)
         bounds = Bounds.of(carried.registration, self.settings)
         return Subscriber(
-            *(carried, subscription, doing, deliveries, changed, has_room),
+            *(carried, subscription, doing, *given),
             *(bounds.workers_max, bounds.batch_max, bounds.pacer),
         )
 

@@ -315,6 +315,10 @@ class Subscriber:
             self._leave(batch, work.row)
             self._finish(batch)
 
+    def place_freed(self) -> None:
+        """Look for what has found no room."""
+        self.settling.look_everywhere()
+
     def leave_rest(self) -> None:
         """Leave everything that has not begun for others: the relay stops."""
         if self.workers.at_rest and (self.stands_still or self.is_bounded):

@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_CURSORS, TAKE_OVER_CURSORS
 from outbox_kernel.infrastructure.outbox.sql.deliveries import TAKE_OVER_DELIVERIES
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
+from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,8 @@ class Upkeep:
     renaming: Renaming
     retention: Retention
     pause_seconds: float
+    channel: str
+    """Where relays hear of each other."""
     on_freed: Callable[[], None]
     _sweep_at: float = 0.0
 
@@ -78,6 +81,7 @@ class Upkeep:
                 extra={"cursors": len(cursors), "deliveries": len(deliveries)},
             )
             self.on_freed()
+            await self.log.line.fetch(SAY, self.channel, EVERYTHING)
         for each in deliveries:
             if each["status"] == "dead":
                 self._tell_death(each)

@@ -45,6 +45,9 @@ class Performer(Protocol):
     def given_back(self, work: Work, *, is_late: bool) -> None:
         """Take note that a work was ended by the relay, and is to be done again."""
 
+    def place_freed(self) -> None:
+        """Take note that there is room for one more that is slow."""
+
     def must_wait(self, work: Work) -> bool:
         """Whether something before it is unsettled; then it has been left for later."""
 
@@ -319,6 +322,7 @@ class Workers:
         self.slow -= 1
         self.changed.set()
         self._call_up()
+        self.performer.place_freed()
 
     # --- watching -----------------------------------------------------------------------------------
 

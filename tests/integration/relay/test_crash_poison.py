@@ -13,9 +13,12 @@ import pytest
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.reader import Reader
+from outbox_kernel.kernel import RetrySchedule
+from outbox_kernel.kernel.errors import Unavailable
 from tests.domain import Announced
 from tests.relay_process import relay_process
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, carrying, handler
+from tests.serving import at_the_gate, serving
 from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
@@ -150,6 +153,41 @@ async def test_a_publisher_is_suspected_of_nothing(stage: Stage) -> None:
     deliveries = await deliveries_of(stage, at=10, kind="publisher")
     assert await deliveries.take() == 1
     assert not deliveries.suspects
+
+
+async def test_what_stands_still_does_not_go_on_beside_what_runs_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R7, R7b: a probe that killed the process would be charged to whom it did not begin with."""
+    quick = RetrySchedule((0.01,), jitter_share=0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.standing.EXPONENTIAL", quick)
+    h, go, begun, _ = at_the_gate()
+    asked: list[str] = []
+
+    async def ask(event: Any) -> None:
+        asked.append(event.what)
+        raise Unavailable("payments")
+
+    async def asks_again() -> bool:
+        return len(asked) > at_most
+
+    await stage.drain(h, handler("shop", ask, Announced))
+    await stage.put("a")
+    for at in (0.0, LATER):
+        await vanish(stage, at=at)
+    relay = stage.relay(h, handler("shop", ask, Announced), at=None, poll_interval_seconds=0.05)
+    await stage.put("x", event_type="bank.announced")
+    async with serving(relay):
+        await begun.wait()
+        at_most = len(asked)
+        shift = relay._shift  # noqa: SLF001 - as its own watch does, when it is time to probe
+        assert shift is not None
+        for _ in range(20):
+            shift.note_pauses()
+            await asyncio.sleep(0)
+        assert len(asked) == at_most
+        go.set()
+        await until(asks_again)
 
 
 # --- who is charged --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Announced, Noted, journal
 from tests.drivers import Driver
 from tests.relaying import Recorder, Stage, handler
+from tests.serving import has_looked_everywhere, serving
 from tests.waiting import until
 
 SOON = 0.02
@@ -312,6 +313,32 @@ async def test_threads_left_behind_count_against_the_concurrency_of_their_handle
     await relay.run_until_idle()
     assert len(begun) == 30
     assert len(set(begun)) == 30
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_the_place_of_a_thread_that_was_left_behind_is_taken_as_soon_as_it_ends(stage: Stage) -> None:
+    """R8, R12: by what waits for room, with no event and no poll to remind the relay."""
+    gate, begun = threading.Event(), list[str]()
+
+    def hang(event: Noted) -> None:
+        begun.append(event.what)
+        gate.wait()
+
+    async def waits_for_room() -> bool:
+        return len(begun) == 1 and set((await stage.deliveries()).values()) == {"waiting"}
+
+    async def has_begun_all() -> bool:
+        return sorted(set(begun)) == ["a", "b"]
+
+    await stage.put("a", "b")
+    relay = stage.relay(
+        of(hang, timeout_seconds=SOON), at=None, concurrency=1, poll_interval_seconds=3600, lease_seconds=3600
+    )
+    async with serving(relay):
+        await until(waits_for_room)
+        await until(lambda: has_looked_everywhere(relay))
+        gate.set()
+        await until(has_begun_all)
 
 
 async def test_a_function_that_the_container_cannot_serve_stops_the_start(stage: Stage) -> None:

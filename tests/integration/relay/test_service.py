@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay import workers
+from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
 from tests.relaying import Recorder, Stage, handler
@@ -54,7 +56,6 @@ async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
         stage.relay(h, at=None, poll_interval_seconds=0.02, batch_size_max=5, concurrency=2) for _ in range(3)
     ]
     async with serving(relays[0]), serving(relays[1]), serving(relays[2]):
-        await relays[0].subscribed.wait()  # until then nobody is due, and each event counts as delivered
         for n in range(20):
             for number, wallet in enumerate(wallets):
                 await stage.put(f"{number}-{n}", of=wallet)
@@ -76,6 +77,38 @@ async def test_it_frees_what_another_relay_left_behind(stage: Stage) -> None:
     async with serving(stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.05)):
         await until(all_delivered(stage, 1))
     assert seen.seen == ["a"]
+
+
+async def test_who_takes_over_tells_the_others_what_falls_to_them(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R1, R3: they need not look by themselves, which they would only much later."""
+    heard, hear = [], Shift.hear
+
+    def note(shift: Shift, said: str) -> None:
+        heard.append(shift)
+        hear(shift, said)
+
+    async def has_looked_around() -> bool:
+        shift = waits._shift  # noqa: SLF001 - nobody else can say
+        return shift in heard and not (shift.to_balance.is_set() or shift.lines.control._turn.locked())  # noqa: SLF001 - as above
+
+    monkeypatch.setattr(Shift, "hear", note)
+    first, second, wallets = Recorder(), Recorder(), [UUID(int=shard) for shard in range(SHARDS)]
+    await stage.drain(handler("h", Recorder()))
+    await stage.owner_that_vanishes("h")
+    for wallet in wallets:
+        await stage.put(f"of {wallet.int}", of=wallet)
+    waits = stage.relay(handler("h", first), at=None, poll_interval_seconds=3600, lease_seconds=3600)
+    looks = stage.relay(handler("h", second), at=None, poll_interval_seconds=0.05)
+    async with serving(waits), serving(looks):
+        await looks.subscribed.wait()
+        await until(has_looked_around)
+        await stage.witness.execute(
+            "UPDATE outbox_relays SET expires_at = clock_timestamp() WHERE host = 'here'"
+        )
+        await until(all_delivered(stage, SHARDS))
+    assert len(first.seen) == len(second.seen) == SHARDS / 2
 
 
 async def test_a_slow_handler_delays_no_other_aggregate_and_no_other_handler(stage: Stage) -> None:

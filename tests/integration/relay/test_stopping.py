@@ -15,6 +15,7 @@ from sqlalchemy import text
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
 from outbox_kernel.infrastructure.relay import shift, starting
 from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
@@ -264,6 +265,53 @@ async def test_a_second_cancellation_leaves_nobody_to_renew_the_lease(stage: Sta
     with suppress(asyncio.CancelledError):
         await task
     await until(no_keeper_lives)
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_what_has_ended_when_a_stop_is_cut_short_is_not_repeated(stage: Stage) -> None:
+    """R11: cancelled while it gives grace, it writes what it knows, and gives back the rest uncharged."""
+    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    begun: list[str] = []
+
+    async def act(event: Any) -> None:
+        begun.append(event.what)
+        await gates[event.what].wait()
+
+    await stage.put("a")
+    await stage.put("b")
+    relay = stage.relay(handler("h", act), at=None, grace_seconds=60)
+    task = asyncio.create_task(relay.run())
+    await until(lambda: has_begun(begun, 2))
+    relay.stop()
+    await until(lambda: nothing_is_owned(stage))
+    gates["b"].set()
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert await stage.deliveries() == {("a", "h"): "waiting", ("b", "h"): "done"}
+    other = Recorder()
+    await stage.drain(handler("h", other))
+    assert other.seen == ["a"]
+    assert await charged(stage) == 0
+
+
+async def test_a_relay_that_is_cancelled_ends_though_it_cannot_release_anything(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11, R12: its database is gone at that moment; it does not begin again."""
+    h, _, begun, _ = at_the_gate()
+
+    async def fail(_: Ownership) -> None:
+        raise DatabaseUnreachable("gone at that moment")
+
+    monkeypatch.setattr(Ownership, "give_all", fail)
+    await stage.put("a")
+    task = asyncio.create_task(stage.relay(h, at=None, grace_seconds=0.05).run())
+    await begun.wait()
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=LONG)
+    assert done
+    assert (task.cancelled(), task.exception()) == (False, None)
     assert await stage.witness.fetchval(RELAYS) == 0
 
 
