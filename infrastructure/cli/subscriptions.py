@@ -104,7 +104,7 @@ def _rewind(name: str, since: Moment | None, position: int | None, *, again: boo
     async def work(desk: Desk) -> Rewound:
         first = position or 1
         if since is not None:
-            first = await replaying.since(desk, await since.resolved(desk))
+            first = await since.position(desk)
         with progress("replay") as begin:
             return await replaying.rewind(desk, name, first, again=again, begin=begin)
 

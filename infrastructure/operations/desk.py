@@ -32,7 +32,8 @@ R = TypeVar("R")
 DEADLOCK_ATTEMPTS_MAX = 3
 # Relays hold what they hold for milliseconds: who waits for longer waits for somebody who has forgotten it.
 LOCK_SECONDS_MAX = 10.0
-SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms"}
+# What is asked here is asked once, and takes less time than to compile it would.
+SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms", "jit": "off"}
 # SQLSTATE classes of statements that are wrong, which is a defect of ours and keeps its traceback.
 _OURS = ("22", "42")
 

@@ -21,12 +21,10 @@ from outbox_kernel.infrastructure.outbox.sql.operations import (
     HIGHEST,
     REPLAY,
     REWIND,
-    SINCE,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations.desk import Desk
@@ -58,12 +56,6 @@ class Replayed:
     matching: int
     due: int
     ahead: int
-
-
-async def since(desk: Desk, moment: datetime) -> int:
-    """Return the position from which on everything was stored since a moment."""
-    position: int = (await desk.run_one(SINCE, since=moment))["position"]
-    return position
 
 
 async def rewind(

@@ -10,7 +10,7 @@ from uuid import UUID
 import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.outbox.sql.inspection import AGGREGATE_TYPES
+from outbox_kernel.infrastructure.outbox.sql.inspection import AGGREGATE_TYPES, SINCE
 from outbox_kernel.kernel.identity import stream_key
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class Moment:
             return self.at
         clock = await desk.clock()
         return clock - self.ago if self.ago < clock - _EARLIEST else _EARLIEST
+
+    async def position(self, desk: Desk) -> int:
+        """Return the position of the first event that was stored since; of none yet, the next there may be."""
+        position: int = (await desk.run_one(SINCE, since=await self.resolved(desk)))["position"]
+        return position
 
 
 @attrs.frozen

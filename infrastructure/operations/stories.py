@@ -151,7 +151,7 @@ async def events(
         pattern=type_pattern([event_type]) if event_type else None,
         types=await aggregate.types(desk) if aggregate else None,
         ids=aggregate and aggregate.ids,
-        since=await since.resolved(desk) if since else None,
+        first=await since.position(desk) if since else None,
         limit=limit,
     )
     return [Event(**row) for row in rows]

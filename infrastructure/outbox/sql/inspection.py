@@ -8,6 +8,9 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, is_due, is_pa
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 
+# Of what transactions have written that were still to begin at a place, so many events are looked at.
+LATE_EVENTS_MAX = 10_000
+
 # Who relays.
 RELAYS = Statement(f"""
 SELECT id, epoch, host, process_id, started_at, renewed_at, expires_at, code_version, abilities::text, pauses::text,
@@ -36,6 +39,23 @@ WITH RECURSIVE kind AS (
 SELECT aggregate_type FROM kind WHERE aggregate_type IS NOT NULL
 """)
 
+# Find the position from which on everything was stored since a moment, by halves: positions go up with it.
+SINCE = Statement("""
+WITH RECURSIVE search AS (
+  SELECT min(position) AS low, max(position) + 1 AS high, 0 AS steps FROM {outbox_events}
+  UNION ALL
+  SELECT CASE WHEN halfway.is_before THEN halfway.position + 1 ELSE low END,
+         CASE WHEN halfway.is_before THEN high ELSE low + (high - low) / 2 END, steps + 1
+  FROM search CROSS JOIN LATERAL (
+    SELECT position, created_at < :since AS is_before FROM {outbox_events}
+    WHERE position >= low + (high - low) / 2 ORDER BY position LIMIT 1) AS halfway
+  WHERE low < high
+)
+SELECT coalesce((SELECT position FROM {outbox_events} WHERE position >= low ORDER BY position LIMIT 1), low, 1)
+         AS position
+FROM search ORDER BY steps DESC LIMIT 1
+""")
+
 # What became of `event`, for a few of them.
 _BECAME = """
 CROSS JOIN LATERAL (
@@ -51,7 +71,7 @@ _ASKED = """
 (:pattern::text IS NULL OR event_type ~ :pattern)
   AND (:types::text[] IS NULL OR aggregate_type = ANY (:types))
   AND (:ids::uuid[] IS NULL OR aggregate_id = ANY (:ids))
-  AND (:since::timestamptz IS NULL OR created_at >= :since)
+  AND (:first::bigint IS NULL OR position >= :first)
 """
 _IS = "(SELECT became.status FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1)"
 _NEWEST = "ORDER BY position DESC LIMIT :limit"
@@ -64,13 +84,15 @@ _PENDING = f"""
 (SELECT * FROM {{outbox_events}} AS event
  WHERE position > {_LOWEST} AND {_ASKED} AND {_IS} = 'pending' {_NEWEST})
 UNION ALL
-(SELECT * FROM {{outbox_events}} AS event
- WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending'
-   AND xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) {_PLACES})) {_NEWEST})
+(SELECT * FROM (
+   SELECT * FROM {{outbox_events}} WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) {_PLACES}))
+   OFFSET 0) AS event
+ WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending')
 UNION ALL
-(SELECT * FROM {{outbox_events}} AS event
- WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending'
-   AND xid >= (SELECT min(pg_snapshot_xmax(snapshot)) {_PLACES}) {_NEWEST})
+(SELECT * FROM (
+   SELECT * FROM {{outbox_events}} WHERE xid >= (SELECT min(pg_snapshot_xmax(snapshot)) {_PLACES})
+   ORDER BY xid, position LIMIT {LATE_EVENTS_MAX}) AS event
+ WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending')
 """  # noqa: S608 - ours
 
 

@@ -133,23 +133,6 @@ SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last F
 # The highest position there is.
 HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_events}")
 
-# Find the position from which on everything was stored since a moment: positions go up with it.
-SINCE = Statement("""
-WITH RECURSIVE search AS (
-  SELECT min(position) AS low, max(position) + 1 AS high, 0 AS steps FROM {outbox_events}
-  UNION ALL
-  SELECT CASE WHEN halfway.is_before THEN halfway.position + 1 ELSE low END,
-         CASE WHEN halfway.is_before THEN high ELSE low + (high - low) / 2 END, steps + 1
-  FROM search CROSS JOIN LATERAL (
-    SELECT position, created_at < :since AS is_before FROM {outbox_events}
-    WHERE position >= low + (high - low) / 2 ORDER BY position LIMIT 1) AS halfway
-  WHERE low < high
-)
-SELECT coalesce((SELECT position FROM {outbox_events} WHERE position >= low ORDER BY position LIMIT 1), low, 1)
-         AS position
-FROM search ORDER BY steps DESC LIMIT 1
-""")
-
 # Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or
 # before, stay.
 REWIND = Statement("""

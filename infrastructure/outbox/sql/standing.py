@@ -24,7 +24,7 @@ subscription AS MATERIALIZED (
      WHERE ahead.position > subscription.position ORDER BY position LIMIT :look_max)
     UNION ALL
     SELECT *, false FROM {{outbox_events}} AS late
-    WHERE late.xid IN (SELECT pg_snapshot_xip(snapshot) FROM unnest(snapshots) AS snapshot)
+    WHERE late.xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) FROM unnest(snapshots) AS snapshot))
       AND late.position <= subscription.position
     UNION ALL
     SELECT * FROM (

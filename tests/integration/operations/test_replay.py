@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.operations import AggregateKey
-from outbox_kernel.infrastructure.operations.replaying import Replayed, Rewound, replay, rewind, since
+from outbox_kernel.infrastructure.operations.replaying import Replayed, Rewound, replay, rewind
 from outbox_kernel.infrastructure.operations.selection import Moment, NothingFound
 from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired
 
@@ -18,7 +18,7 @@ SHARDS = 32
 
 
 async def first_since(outbox: Any, days: float) -> int:
-    return await since(outbox.desk, await Moment(ago=timedelta(days=days)).resolved(outbox.desk))
+    return await Moment(ago=timedelta(days=days)).position(outbox.desk)
 
 
 async def rewinds(outbox: Any) -> list[tuple[str, int | None]]:

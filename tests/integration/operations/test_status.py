@@ -8,6 +8,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from outbox_kernel.infrastructure.operations import stories
 from outbox_kernel.infrastructure.operations.overview import Backlog, SubscriptionState, overview
 
 HANDLER = "bank.Letters"
@@ -96,6 +97,7 @@ async def test_what_commits_late_below_its_place_stands_behind_a_subscription(
     await late.execute("COMMIT")
     assert (await subscription(outbox)).lag_events == 1
     assert (await overview(outbox.desk)).backlog.pending == 1
+    assert [each.position for each in await stories.events(outbox.desk, status="pending")] == [1]
     await outbox.passed()
     assert (await subscription(outbox)).lag_events == 0
     await late.close()

@@ -20,23 +20,23 @@ HANDLER = "bank.Letters"
 async def test_events_are_listed_newest_first_by_what_is_asked(outbox: Any) -> None:
     wallet = uuid4()
     old = await outbox.event(days_old=9, event_type="bank.noted")
+    waiting = await outbox.failed_event(status="waiting", days_old=8)
     mine = await outbox.event(wallet)
     dead = await outbox.failed_event()
-    waiting = await outbox.failed_event(status="waiting", days_old=8)
     await outbox.subscription("bank.Other", ("bank.other",))
-    pending = await outbox.event(event_type="bank.other", days_old=8)
+    pending = await outbox.event(event_type="bank.other")
 
     async def found(**options: Any) -> list[Any]:
         return [each.event_id for each in await stories.events(outbox.desk, **options)]
 
-    assert await found() == [pending, waiting, dead, mine, old]
+    assert await found() == [pending, dead, mine, waiting, old]
     assert await found(limit=1) == [pending]
     assert await found(event_type="bank.n*") == [old]
     assert await found(status="dead") == [dead]
     assert await found(status="open") == [waiting]
     assert await found(status="pending") == [pending]
     assert await found(status="delivered", limit=1) == [mine]
-    assert await found(since=Moment(ago=timedelta(days=1))) == [dead, mine]
+    assert await found(since=Moment(ago=timedelta(days=1))) == [pending, dead, mine]
     assert await found(aggregate=AggregateKey(wallet)) == [mine]
     assert await found(aggregate=AggregateKey(wallet, "bank.wallet")) == [mine]
     assert await found(aggregate=AggregateKey(uuid4())) == []
