@@ -83,8 +83,7 @@ async def _run(outbox: Outbox, *, wait: bool, once: bool) -> tuple[Counts, Mappi
                 return await relay.run_until_idle(), relay.paused
             serving = relay
             freeze_what_stays()
-            _log.info("relay starts", extra=about(outbox.relay_settings))
-            await relay.run()
+            await _serve(relay, outbox)
             if not told:
                 raise CancelledByOthers("the relay")
             _log.info("relay has stopped")
@@ -95,3 +94,16 @@ async def _run(outbox: Outbox, *, wait: bool, once: bool) -> tuple[Counts, Mappi
     finally:
         await outbox.close()
     return None
+
+
+async def _serve(relay: OutboxRelay, outbox: Outbox) -> None:
+    async def tell() -> None:
+        # Not before: what commits from now on is due, and nothing of what came before a handler's first relay.
+        await relay.subscribed.wait()
+        _log.info("relay starts", extra=about(outbox.relay_settings))
+
+    telling = asyncio.create_task(tell())
+    try:
+        await relay.run()
+    finally:
+        telling.cancel()
