@@ -9,12 +9,12 @@ from outbox_kernel.infrastructure.consumer.storing import Storage
 from outbox_kernel.infrastructure.consumer.taking import Taking
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.relay.lines import BY_INDEX
 from outbox_kernel.infrastructure.relay.pausing import QUEUE
 from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -47,7 +47,6 @@ class Consumer:
         schema: str | None = None,
         relay: OutboxRelay,
         prefetch: int = PREFETCH,
-        now: datetime | None = None,
     ) -> None:
         self._relay = relay
         # What is stored is due for whoever has subscribed by then.
@@ -56,10 +55,10 @@ class Consumer:
         self._takings = [
             Taking(
                 broker.inlet(each, topology, prefetch=prefetch),
-                Storage(each, schema, now),
-                Line(engine),
+                Storage(each, schema),
+                Line(engine, settings=BY_INDEX),
                 stopping=self._stopping,
-                on_stored=relay.look_at,
+                on_stored=relay.look,
                 on_change=self._note,
             )
             for each in queues

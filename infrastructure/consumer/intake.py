@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.consumer.reading import Received, Unstorable, read
-from outbox_kernel.infrastructure.consumer.storing import Stored
 from outbox_kernel.infrastructure.consumer.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.consumer.burying import Burying
     from outbox_kernel.infrastructure.consumer.storing import Storage
     from outbox_kernel.infrastructure.consumer.troubles import Trouble
-    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.line import Line
 
 BATCH_MAX = 500
@@ -38,7 +36,7 @@ class Intake:
     burying: Burying
     trouble: Trouble
     """With the database."""
-    on_stored: Callable[[Sequence[TurnKey]], None]
+    on_stored: Callable[[], None]
 
     async def serve(self) -> None:
         """Store what arrives, until there is no more."""
@@ -53,20 +51,19 @@ class Intake:
 
     async def _store_batch(self, batch: Sequence[Incoming]) -> None:
         events: list[Received] = []
+        messages: list[Incoming] = []
         dead: list[tuple[Incoming, str]] = []
-        by_event: dict[object, Incoming] = {}
         for message in batch:
             try:
-                event = read(message.message_id, message.headers, message.body)
+                events.append(read(message.message_id, message.headers, message.body))
             except Unstorable as error:
                 dead.append((message, str(error)))
             else:
-                events.append(event)
-                by_event[event.event_id] = message
-        stored = await self._store(events) if events else Stored()
-        dead += [(by_event[event_id], reason) for event_id, reason in stored.refused.items()]
-        if stored.turns:
-            self.on_stored(stored.turns)
+                messages.append(message)
+        if events:
+            refused = await self._store(events)
+            self.on_stored()
+            dead += [(messages[index], reason) for index, reason in refused.items()]
         await self._settle(batch, dead)
 
     async def _settle(self, batch: Sequence[Incoming], dead: Sequence[tuple[Incoming, str]]) -> None:
@@ -81,12 +78,12 @@ class Intake:
         if batch:
             self.burying.on_settled()
 
-    async def _store(self, events: Sequence[Received]) -> Stored:
+    async def _store(self, events: Sequence[Received]) -> dict[int, str]:
         """Store them as soon as the database does. They are kept: a queue may count how often it gives a message."""
         failures = 0
         while True:
             try:
-                stored = await self.storage.store(self.line, events)
+                refused = await self.storage.store(self.line, events)
             except TROUBLE as error:
                 if self.burying.ending.is_set():
                     raise
@@ -96,7 +93,7 @@ class Intake:
             else:
                 if failures:
                     self.trouble.end()
-                return stored
+                return refused
 
 
 def first_of(arrived: Sequence[Incoming]) -> Sequence[Incoming]:

@@ -15,11 +15,10 @@ from outbox_kernel.infrastructure.consumer.intake import Intake
 from outbox_kernel.infrastructure.consumer.troubles import Trouble, pause, together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from outbox_kernel.infrastructure.brokers.port import Inlet
     from outbox_kernel.infrastructure.consumer.storing import Storage
-    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.line import Line
     from outbox_kernel.infrastructure.relay.pausing import Pause
 
@@ -40,7 +39,7 @@ class Taking:
         line: Line,
         *,
         stopping: asyncio.Event,
-        on_stored: Callable[[Sequence[TurnKey]], None],
+        on_stored: Callable[[], None],
         on_change: Callable[[Taking], None],
     ) -> None:
         self.queue = storage.queue

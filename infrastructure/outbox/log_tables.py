@@ -1,11 +1,52 @@
-"""Where each subscription stands in the log, as the code sees it; the migrations are what makes these tables."""
+"""Where each subscription stands in the log, and what stands there once more for a queue; as migrations make it."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Identity, Index, Integer, Table, Text, Uuid, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Identity,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
 
-from outbox_kernel.infrastructure.outbox.server_types import PgSnapshot
+from outbox_kernel.infrastructure.outbox.server_types import PgSnapshot, TransactionId
 from outbox_kernel.infrastructure.outbox.tables import clock, moment, outbox_metadata
+
+# A name that an error is recognised by.
+ARRIVALS_KEY = "outbox_arrivals_event_id_source_key"
+
+outbox_arrivals = Table(
+    "outbox_arrivals",
+    outbox_metadata,
+    Column(
+        "position",
+        BigInteger,
+        primary_key=True,
+        autoincrement=False,
+        comment="where it stands for that queue, in the order of the log",
+    ),
+    Column(
+        "xid",
+        TransactionId,
+        nullable=False,
+        server_default=text("pg_current_xact_id()"),
+        comment="the transaction that wrote it",
+    ),
+    Column("event_id", Uuid, nullable=False, comment="the event, which was there"),
+    moment("created_at", "when the row was written", nullable=False, server_default=clock()),
+    Column("aggregate_id", Uuid, comment="id of its aggregate"),
+    Column("event_type", Text, nullable=False, comment="stable wire name of the event"),
+    Column("source", Text, nullable=False, comment="the queue that brought it"),
+    UniqueConstraint("event_id", "source", name=ARRIVALS_KEY),
+    Index("outbox_arrivals_xid_position_idx", "xid", "position"),
+    comment="Events that were in the log already when a queue brought them: where they stand for its handlers.",
+)
 
 outbox_servers = Table(
     "outbox_servers",

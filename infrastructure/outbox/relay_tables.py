@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from outbox_kernel.infrastructure.outbox.log_tables import (
+    outbox_arrivals,
     outbox_cursors,
     outbox_cursors_past,
     outbox_progress,
@@ -44,7 +45,7 @@ outbox_deliveries = Table(
         "position",
         BigInteger,
         nullable=False,
-        comment="its place in the turn: the event's position, or a later number if a queue brought what was there",
+        comment="where the event stands in the log for this handler",
     ),
     moment("created_at", "when the row was written", nullable=False, server_default=clock()),
     moment("available_at", "not before this time does it run", nullable=False, server_default=clock()),
@@ -208,7 +209,7 @@ outbox_relays = Table(
 
 
 RELAY_TABLES = (outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays)
-LOG_TABLES = (outbox_servers, outbox_progress, outbox_cursors, outbox_cursors_past)
+LOG_TABLES = (outbox_arrivals, outbox_servers, outbox_progress, outbox_cursors, outbox_cursors_past)
 with_log_views(outbox_metadata)
 
 

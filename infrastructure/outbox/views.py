@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
 PLACES_VIEW = "outbox_cursor_places"
+LOG_VIEW = "outbox_log"
 STATUS_VIEW = "outbox_status"
 OUTBOX_VIEW = "outbox"
-LOG_VIEWS = (PLACES_VIEW, STATUS_VIEW, OUTBOX_VIEW)
+LOG_VIEWS = (PLACES_VIEW, LOG_VIEW, STATUS_VIEW, OUTBOX_VIEW)
 EVENT_STATES = ("pending", "open", "delivered", "dead")
 
 COMMENTS = {
     PLACES_VIEW: "Where each subscription stands in the log, shard by shard.",
+    LOG_VIEW: "Where each event stands in the log: where it was written, and for each queue that brought it again.",
     STATUS_VIEW: "What became of each event, over the subscriptions that are due for it.",
     OUTBOX_VIEW: "The outbox for readers who ask only what is delivered.",
 }
@@ -45,6 +47,15 @@ LEFT JOIN LATERAL (
 LEFT JOIN {outbox_servers} AS server ON server.number = place.server
 """
 
+LOG = """
+SELECT position, xid, source, event_id, event_type, aggregate_id, created_at FROM {outbox_events}
+UNION ALL
+SELECT position, xid, source, event_id, event_type, aggregate_id, created_at FROM {outbox_arrivals}
+"""
+_WHERE_IT_STANDS = (
+    "(SELECT entry.* FROM {outbox_log} AS entry WHERE entry.event_id = event.event_id) AS event"
+)
+
 # What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
 # By OFFSET 0 the outcome is worked out once, and not wherever it is named.
 _BECAME = f"""
@@ -61,7 +72,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT CASE
     WHEN EXISTS (
-      SELECT FROM {{outbox_subscriptions}} AS subscription
+      SELECT FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS}
       WHERE {is_due("subscription", "event")} AND (
         SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor
         WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
@@ -71,7 +82,7 @@ CROSS JOIN LATERAL (
 """  # noqa: S608 - the words are ours
 _PASSED_AT = f"""
 SELECT max(pass.recorded_at)
-FROM {{outbox_subscriptions}} AS subscription CROSS JOIN LATERAL ({PASS}) AS pass
+FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS} CROSS JOIN LATERAL ({PASS}) AS pass
 WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
 """  # noqa: S608 - the words are ours
 _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at)"
@@ -93,7 +104,7 @@ SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
 
 def log_views(schema: str | None = None) -> list[str]:
     """Return the statements that make the views."""
-    made = zip(LOG_VIEWS, (CURSOR_PLACES, STATUS, OUTBOX), strict=True)
+    made = zip(LOG_VIEWS, (CURSOR_PLACES, LOG, STATUS, OUTBOX), strict=True)
     return [
         statement
         for name, query in made

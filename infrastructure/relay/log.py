@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log
+from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.place import Place, Server
@@ -105,7 +105,7 @@ class Log:
         if narrowed.shards is not None:
             values["shards"] = sorted(narrowed.shards)
         *rows, told = await self.run(
-            log.read(types=by_type, shards=by_shard),
+            reading.read(queue=narrowed.source is not None, types=by_type, shards=by_shard),
             LoggedEvent,
             position=start.position,
             snapshot=start.snapshot,

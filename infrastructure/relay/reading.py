@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.outbox.sql.log import as_like
+from outbox_kernel.infrastructure.outbox.sql.reading import as_like
 from outbox_kernel.infrastructure.relay.log import Narrowed
 from outbox_kernel.infrastructure.relay.place import Place
 from outbox_kernel.infrastructure.relay.reader import Pace

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
-    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
     from outbox_kernel.infrastructure.relay.shift import Shift
@@ -159,10 +158,10 @@ class OutboxRelay:
         for name, sentence in unknown_types(self._registrations):
             _log.warning("%s", sentence, extra={"handler": name})
 
-    def look_at(self, turns: Iterable[TurnKey]) -> None:
-        """Look at once for deliveries that somebody in this process has just committed."""
+    def look(self) -> None:
+        """Look at once for events that somebody in this process has just committed."""
         if self._shift is not None:
-            self._shift.hear_of(turns)
+            self._shift.hear("")
 
     def note_pause(self, name: str, pause: Pause | None) -> None:
         """Let `status` and `doctor` show what somebody in this process waits for; without a pause, no more."""

@@ -21,10 +21,9 @@ from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS
 from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.lines import Lines
     from outbox_kernel.infrastructure.relay.ownership import Ownership
     from outbox_kernel.infrastructure.relay.pausing import Pause, Pausing
@@ -89,11 +88,6 @@ class Shift:
         if said == EVERYTHING:
             self.deliveries.look_everywhere()
             self.to_balance.set()
-        self.wake_up()
-
-    def hear_of(self, turns: Iterable[TurnKey]) -> None:
-        """Hear of deliveries that were committed in this process."""
-        self.deliveries.turns.hear(turns)
         self.wake_up()
 
     def lose(self) -> None:

@@ -51,6 +51,7 @@ def _lease() -> tuple[sa.Column[Any], ...]:
 
 def upgrade() -> None:
     _events()
+    _arrivals()
     _deliveries()
     _receipts()
     _subscriptions()
@@ -92,6 +93,29 @@ def _events() -> None:
     op.create_index("outbox_events_xid_position_idx", "outbox_events", ["xid", "position"])
 
 
+def _arrivals() -> None:
+    op.create_table(
+        "outbox_arrivals",
+        sa.Column(
+            "position",
+            sa.BigInteger,
+            nullable=False,
+            autoincrement=False,
+            comment="where it stands for that queue, in the order of the log",
+        ),
+        _column("xid", OfServer("xid8"), "the transaction that wrote it", "pg_current_xact_id()"),
+        _column("event_id", sa.Uuid, "the event, which was there"),
+        _moment("created_at", "when the row was written"),
+        sa.Column("aggregate_id", sa.Uuid, comment="id of its aggregate"),
+        _column("event_type", sa.Text, "stable wire name of the event"),
+        _column("source", sa.Text, "the queue that brought it"),
+        sa.PrimaryKeyConstraint("position", name="outbox_arrivals_pkey"),
+        sa.UniqueConstraint("event_id", "source", name="outbox_arrivals_event_id_source_key"),
+        comment="Events that were in the log already when a queue brought them: where they stand for its handlers.",
+    )
+    op.create_index("outbox_arrivals_xid_position_idx", "outbox_arrivals", ["xid", "position"])
+
+
 def _deliveries() -> None:
     op.create_table(
         "outbox_deliveries",
@@ -99,7 +123,7 @@ def _deliveries() -> None:
         _column(
             "position",
             sa.BigInteger,
-            "its place in the turn: the event's position, or a later number if a queue brought what was there",
+            "where the event stands in the log for this handler",
         ),
         _moment("created_at", "when the row was written"),
         _moment("available_at", "not before this time does it run"),
@@ -308,6 +332,9 @@ IS_DUE = r"""(subscription.retired_at IS NULL AND subscription.source IS NOT DIS
   WHERE event.event_type LIKE replace(replace(replace(pattern, '_', '\_'), '*', '%'), '?', '_')))"""
 
 
+WHERE_IT_STANDS = "(SELECT entry.* FROM outbox_log AS entry WHERE entry.event_id = event.event_id) AS event"
+
+
 def _is_passed(place: str, floor: str) -> str:
     return f"""(event.position <= {place}.position
       AND (event.position <= {floor} OR pg_visible_in_snapshot(event.xid, {place}.snapshot)))"""
@@ -328,6 +355,16 @@ def _views() -> None:
     """)
     op.execute(
         "COMMENT ON VIEW outbox_cursor_places IS 'Where each subscription stands in the log, shard by shard.'"
+    )
+    op.execute("""
+        CREATE VIEW outbox_log AS
+        SELECT position, xid, source, event_id, event_type, aggregate_id, created_at FROM outbox_events
+        UNION ALL
+        SELECT position, xid, source, event_id, event_type, aggregate_id, created_at FROM outbox_arrivals
+    """)
+    op.execute(
+        "COMMENT ON VIEW outbox_log IS "
+        "'Where each event stands in the log: where it was written, and for each queue that brought it again.'"
     )
     op.execute(f"""
         CREATE VIEW outbox_status AS
@@ -366,7 +403,7 @@ def _became() -> str:
         CROSS JOIN LATERAL (
           SELECT CASE
             WHEN EXISTS (
-              SELECT FROM outbox_subscriptions AS subscription
+              SELECT FROM outbox_subscriptions AS subscription CROSS JOIN {WHERE_IT_STANDS}
               WHERE {IS_DUE} AND (
                 SELECT {_is_passed("cursor", "cursor.floor")} FROM outbox_cursor_places AS cursor
                 WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
@@ -383,7 +420,7 @@ def _settled_at() -> str:
 def _passed_at() -> str:
     return f"""
         SELECT max(pass.recorded_at)
-        FROM outbox_subscriptions AS subscription
+        FROM outbox_subscriptions AS subscription CROSS JOIN {WHERE_IT_STANDS}
         CROSS JOIN LATERAL (
           SELECT CASE WHEN step.number = first.number OR EXISTS (
             SELECT FROM outbox_progress AS before
@@ -421,9 +458,10 @@ def _passed_at() -> str:
 
 
 def downgrade() -> None:
-    for view in ("outbox", "outbox_status", "outbox_cursor_places"):
+    for view in ("outbox", "outbox_status", "outbox_log", "outbox_cursor_places"):
         op.execute(f"DROP VIEW {view}")
     for table in ("cursors_past", "cursors", "progress", "servers", "relays", "subscriptions", "receipts"):
         op.drop_table(f"outbox_{table}")
     op.drop_table("outbox_deliveries")
+    op.drop_table("outbox_arrivals")
     op.drop_table("outbox_events")

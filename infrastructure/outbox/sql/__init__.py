@@ -14,6 +14,8 @@ _TABLES = (
     *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
     *("outbox_cursors_past", "outbox_cursors", "outbox_progress", "outbox_servers", "outbox_cursor_places"),
     "outbox_status",
+    "outbox_arrivals",
+    "outbox_log",
 )
 
 

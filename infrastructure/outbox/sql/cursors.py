@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    HIGHEST as LAST,
+)
+from outbox_kernel.infrastructure.outbox.sql.fragments import (
     IS_HALF_DONE,
     IS_SKIPPED,
     LEASE,
@@ -24,7 +27,7 @@ LEFT JOIN (SELECT * FROM {outbox_servers} ORDER BY number DESC LIMIT 1) AS known
 """)
 
 # The highest position, and who may yet fill a gap below it. In this order: who has ended in between has filled his.
-HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_events}")
+HIGHEST = Statement(f"SELECT {LAST} AS position")
 WRITERS = Statement("""
 SELECT coalesce(array_agg(virtualtransaction), ARRAY[]::text[]) AS found FROM pg_locks
 WHERE relation = '{outbox_events}'::regclass AND mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid()
@@ -48,7 +51,7 @@ WITH fresh AS MATERIALIZED (
 ), placed AS (
   INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
   SELECT reader, 0, CASE WHEN from_beginning THEN 0
-                    ELSE (SELECT coalesce(max(position), 0) FROM {{outbox_events}}) END,
+                    ELSE {LAST} END,
          :server, pg_current_snapshot(), {NOW}
   FROM fresh
 )
@@ -135,7 +138,7 @@ TAKE = _taken("rewind_to IS NULL")
 # before what comes earlier. These keep their deliveries: what is suspected of killing processes, what is half done, and
 # what an operator has skipped, which a relay that takes it skips.
 _IS_AHEAD = f"""event.event_id = delivery.event_id
-    AND event.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
+    AND delivery.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
 _IS_READ_AGAIN = f"""NOT delivery.settled AND delivery.takeovers < 2
     AND {IS_HALF_DONE} IS NOT TRUE AND NOT {IS_SKIPPED}"""
 

@@ -1,7 +1,7 @@
 """What a rule of SQL says, written once: who is due for an event, in which shard it is, and who has passed it.
 
-Each takes the names by which the statement calls its rows: an event is one of `outbox_events`, a place has `position`,
-`snapshot` and `floor`.
+Each takes the names by which the statement calls its rows: an event is one of `outbox_events` or of
+`outbox_log`, a place has `position`, `snapshot` and `floor`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ EVENT = (
     "position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, "
     f"payload::text AS payload, headers::text AS headers, {MOMENTS}, aggregate_key, source, xid"
 )
+# The last position in the log.
+HIGHEST = "coalesce((SELECT max(position) FROM {outbox_log}), 0)"
+
 NO_EVENT = ", ".join(["NULL"] * 15)
 
 

@@ -141,7 +141,7 @@ SELECT event.position, name, kind, paused_at, (
          SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}
        ) IS TRUE AS is_passed,
        pass.recorded_at AS passed_at, coalesce(pass.at_its_beginning, false) AS at_its_beginning
-FROM {{outbox_events}} AS event CROSS JOIN {{outbox_subscriptions}} AS subscription
+FROM {{outbox_log}} AS event CROSS JOIN {{outbox_subscriptions}} AS subscription
 LEFT JOIN LATERAL ({PASS}) AS pass ON true
 WHERE event.event_id = :event_id AND {is_due("subscription", "event")}
 ORDER BY name

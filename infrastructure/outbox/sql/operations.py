@@ -110,9 +110,10 @@ _IS_PASSED = f"""(
 # reads the event leaves it to that, and by the receipt whoever takes that skips it.
 SKIP_AHEAD = Statement(f"""
 WITH due AS MATERIALIZED (
-  SELECT event.*, name, ordered
+  SELECT event.*, aggregate_type, not_before, name, ordered
   FROM unnest(:event_ids::uuid[], :handlers::text[]) AS wanted (event_id, handler)
-  JOIN {{outbox_events}} AS event USING (event_id) JOIN {{outbox_subscriptions}} AS subscription ON name = handler
+  JOIN {{outbox_log}} AS event USING (event_id) JOIN {{outbox_events}} AS whole USING (event_id)
+  JOIN {{outbox_subscriptions}} AS subscription ON name = handler
   WHERE {is_due("subscription", "event")} AND NOT {_IS_PASSED}
 ), written AS ({_ASKED_FOR}
   ON CONFLICT (event_id, handler) DO UPDATE SET status = 'waiting', attempts = 0, updated_at = {NOW}
@@ -127,11 +128,11 @@ SELECT event_id, handler FROM written
 
 # The bounds of what there is to walk.
 BOUNDS = """
-SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last FROM {outbox_events}
+SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last FROM {outbox_log}
 """
 
 # The highest position there is.
-HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_events}")
+HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_log}")
 
 # Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or
 # before, stay.
@@ -146,7 +147,7 @@ RETURNING cursor.shard
 # Forget the effects of a window of events, so that they happen again. The answer says where the window ends.
 FORGET_EFFECTS = Statement(f"""
 WITH seen AS MATERIALIZED (
-  SELECT * FROM {{outbox_events}} WHERE position >= :position AND position <= :last ORDER BY position LIMIT :events_max
+  SELECT * FROM {{outbox_log}} WHERE position >= :position AND position <= :last ORDER BY position LIMIT :events_max
 ), forgotten AS (
   DELETE FROM {{outbox_receipts}} AS receipt
   USING seen AS event, {{outbox_subscriptions}} AS subscription
@@ -160,9 +161,10 @@ SELECT (SELECT count(*) FROM forgotten) AS effects, (SELECT max(position) FROM s
 # The events of a subscription that are asked for by hand, and whether it has passed them: one event, or an aggregate's.
 ASKED_FOR = Statement(f"""
 SELECT event.position, {_IS_PASSED} AS is_passed
-FROM {{outbox_events}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = :name
-WHERE (event.event_id = :event_id::uuid
-       OR (aggregate_type = ANY (:types::text[]) AND aggregate_id = ANY (:ids::uuid[])))
+FROM {{outbox_events}} AS whole JOIN {{outbox_log}} AS event USING (event_id)
+JOIN {{outbox_subscriptions}} AS subscription ON name = :name
+WHERE (whole.event_id = :event_id::uuid
+       OR (aggregate_type = ANY (:types::text[]) AND whole.aggregate_id = ANY (:ids::uuid[])))
   AND {is_due("subscription", "event")}
 ORDER BY event.position
 """)  # noqa: S608 - the rules are ours
@@ -170,8 +172,9 @@ ORDER BY event.position
 # Make passed events due by hand: those that never had an effect or a delivery, and with `again` those that are done.
 REPLAY = Statement(f"""
 WITH due AS MATERIALIZED (
-  SELECT event.*, name, ordered
-  FROM {{outbox_events}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = :name
+  SELECT event.*, aggregate_type, not_before, name, ordered
+  FROM {{outbox_log}} AS event JOIN {{outbox_events}} AS whole USING (event_id)
+  JOIN {{outbox_subscriptions}} AS subscription ON name = :name
   LEFT JOIN {{outbox_deliveries}} AS delivery ON delivery.event_id = event.event_id AND delivery.handler = name
   LEFT JOIN {{outbox_receipts}} AS receipt ON receipt.event_id = event.event_id AND receipt.handler = name
   WHERE event.position = ANY (:positions::bigint[])

@@ -39,6 +39,7 @@ _HELD = "(SELECT held FROM turn)"
 # Purge one window of delivered events, with their deliveries and receipts. It ends at the first event that is young.
 #
 # - `behind` are the cursors that may not have passed all of the window: none, as a rule.
+# - What a queue has brought again keeps its event until that is old, and passed, too.
 # - A delivery that is not done keeps its event, a dead letter too; one that came to its end lately keeps it for as long
 #   as if it were of today. What retired subscriptions have left keeps nothing.
 # - A receipt that is younger than its time stays, for PURGE_RECEIPTS.
@@ -74,10 +75,19 @@ WITH {_TURN}, seen AS MATERIALIZED (
       AND NOT EXISTS (
         SELECT FROM {{outbox_subscriptions}} AS subscription
         WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL))
+  AND NOT EXISTS (
+    SELECT FROM {{outbox_arrivals}} AS arrival
+    WHERE arrival.event_id = event.event_id AND (arrival.created_at >= {_CUTOFF} OR EXISTS (
+      SELECT FROM {{outbox_subscriptions}} AS subscription
+      WHERE {is_due("subscription", "arrival")} AND (
+        SELECT {is_passed("arrival", "cursor")} FROM {{outbox_cursor_places}} AS cursor
+        WHERE cursor.subscription = subscription.name AND cursor.shard = {shard("arrival")}) IS NOT TRUE)))
 ), purged AS (
   DELETE FROM {{outbox_events}} WHERE position = ANY (ARRAY(SELECT position FROM doomed)) RETURNING event_id
 ), deliveries AS (
   DELETE FROM {{outbox_deliveries}} WHERE event_id = ANY (ARRAY(SELECT event_id FROM purged)) RETURNING 1
+), arrivals AS (
+  DELETE FROM {{outbox_arrivals}} WHERE event_id = ANY (ARRAY(SELECT event_id FROM purged))
 ), receipts AS (
   DELETE FROM {{outbox_receipts}}
   WHERE event_id = ANY (ARRAY(SELECT event_id FROM purged))

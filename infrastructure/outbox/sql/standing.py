@@ -20,15 +20,15 @@ subscription AS MATERIALIZED (
          {is_due("subscription", "event")} AS is_due, {is_passed("event", "place")} AS is_passed
   FROM subscription
   CROSS JOIN LATERAL (
-    (SELECT *, true AS is_ahead FROM {{outbox_events}} AS ahead
+    (SELECT *, true AS is_ahead FROM {{outbox_log}} AS ahead
      WHERE ahead.position > subscription.position ORDER BY position LIMIT :look_max)
     UNION ALL
-    SELECT *, false FROM {{outbox_events}} AS late
+    SELECT *, false FROM {{outbox_log}} AS late
     WHERE late.xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) FROM unnest(snapshots) AS snapshot))
       AND late.position <= subscription.position
     UNION ALL
     SELECT * FROM (
-      SELECT *, false FROM {{outbox_events}} AS later
+      SELECT *, false FROM {{outbox_log}} AS later
       WHERE later.xid >= (SELECT min(pg_snapshot_xmax(snapshot)) FROM unnest(snapshots) AS snapshot)
       ORDER BY xid, position LIMIT :look_max) AS later
     WHERE later.position <= subscription.position
@@ -78,7 +78,7 @@ SELECT event.position, event.event_id, event_type, event.created_at,
        (SELECT status FROM {{outbox_status}} AS became WHERE became.event_id = event.event_id LIMIT 1) AS status,
        extract(epoch FROM {NOW} - greatest(event.created_at, not_before))::float8 AS age_seconds
 FROM {{outbox_events}} AS event
-WHERE event.position = :position::bigint OR event_id = (
+WHERE event_id = (SELECT event_id FROM {{outbox_log}} WHERE position = :position::bigint) OR event_id = (
   SELECT event_id FROM {{outbox_deliveries}}
   WHERE NOT settled AND status <> 'dead' AND (attempts > 0 OR available_at <= {NOW})
   ORDER BY position LIMIT 1)

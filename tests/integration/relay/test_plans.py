@@ -51,6 +51,10 @@ GROW = (
            'bank.wallet:' || aggregate_id, CASE WHEN position % 2 = 0 THEN 'done' ELSE 'waiting' END
     FROM outbox_events
     """,
+    f"""
+    INSERT INTO outbox_arrivals (position, event_id, aggregate_id, event_type, source)
+    SELECT {ROWS} + position, event_id, aggregate_id, event_type, 'q' FROM outbox_events
+    """,
     # A dozen turns of ours.
     "UPDATE outbox_deliveries SET status = 'waiting' WHERE handler = 'h' AND position <= 48",
     """
@@ -92,8 +96,10 @@ def place(position: int, snapshot: str = "3:3:") -> Place:
     return Place(position, snapshot, Server(1, 0))
 
 
-async def read(log: Log, start: Place, types: tuple[str, ...] = (), shards: Any = None) -> None:
-    await log.read(start, start.server, Narrowed(None, types, (), shards), ["h", "i"], 100)
+async def read(
+    log: Log, start: Place, types: tuple[str, ...] = (), shards: Any = None, source: str | None = None
+) -> None:
+    await log.read(start, start.server, Narrowed(source, types, (), shards), ["h", "i"], 100)
 
 
 def moved(count: int) -> Any:
@@ -162,10 +168,15 @@ ASKED = {
     "read some of both": Asked(
         lambda log: read(log, place(0), types=("bank.noted",), shards=SHARDS), 1_500, only_reads=True
     ),
-    "purge events": Asked(lambda log: purge(log, PURGE_EVENTS, WINDOW), 2_500, only_reads=True),
+    "purge events": Asked(lambda log: purge(log, PURGE_EVENTS, WINDOW), 4_000, only_reads=True),
     "purge receipts": Asked(lambda log: purge(log, PURGE_RECEIPTS, OF_RECEIPTS), 2_000, only_reads=True),
     "purge progress": Asked(lambda log: purge(log, PURGE_PROGRESS, OF_PROGRESS), 3_000, only_reads=True),
     "purge readers": Asked(lambda log: purge(log, PURGE_READERS, {}), 1_500, only_reads=True),
+    "read what a queue brings": Asked(lambda log: read(log, place(0), source="q"), 2_500, only_reads=True),
+    "read a queue's at the head": Asked(
+        lambda log: read(log, place(ROWS - 100, "3:999999999:3,4,5"), source="q"), 2_500, only_reads=True
+    ),
+    "read what no queue brings": Asked(lambda log: read(log, place(0), source="z"), 2_500, only_reads=True),
     "move": Asked(lambda log: log.move(moved(32), []), 600),
     "leave and move": Asked(lambda log: log.move(moved(2), left(50)), 2_000),
     "take": Asked(take, 1_500),
@@ -246,7 +257,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def is_dear(node: dict[str, Any]) -> bool:
-    growing = ("outbox_events", "outbox_deliveries", "outbox_progress", "outbox_receipts")
+    growing = ("outbox_events", "outbox_arrivals", "outbox_deliveries", "outbox_progress", "outbox_receipts")
     reads_all = node["Node Type"] in ("Seq Scan", "Bitmap Heap Scan") and node["Relation Name"] in growing
     return reads_all or ("Sort" in node["Node Type"] and node["Actual Rows"] > ROWS / 50)
 

@@ -1,193 +1,229 @@
-"""One database that publishes an event and consumes it: it is done when both are, and kept until then (R2, R13, T3)."""
+"""One database that publishes an event and consumes it: it is done when both are, in order, and sent once (R2, T3)."""
 
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+import json
 from typing import Any
-from uuid import UUID
+from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.consumer.reading import Received
+from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
+from outbox_kernel.infrastructure.consumer.reading import Received, read
 from outbox_kernel.infrastructure.consumer.storing import Storage
-from outbox_kernel.infrastructure.relay import OutboxRelay
-from outbox_kernel.infrastructure.relay.retention import Retention
-from outbox_kernel.infrastructure.relay.store import Store
-from outbox_kernel.kernel import Reject
-from outbox_kernel.kernel.handlers import HandlerRegistration
+from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.kernel import Reject, current_delivery
+from tests.posting import BANK, TOPOLOGY, relay, told
 from tests.relaying import Recorder, Stage, handler
+from tests.serving import has_seen, serving
+from tests.streams import handle, of
 from tests.waiting import until
 
-QUEUE = "q"
-WEEK_AND_A_DAY = "UPDATE outbox_events SET {0} = {0} - interval '8 days'"
+QUEUE = "notes"
 
 
-def notes(act: Any) -> HandlerRegistration:
-    """The handler of the queue."""
-    return handler("notes", act, queue=QUEUE)
+class Circle:
+    """An outbox whose publisher sends to a queue that brings what it sent back."""
 
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.broker, self.brought = stage, MemoryBroker(), 0
 
-async def consume(stage: Stage, act: Any, *, at: float = 0) -> None:
-    """What the relay beside a consumer does: it takes deliveries of the queue's handlers alone."""
-    relay = OutboxRelay(
-        stage.engine, stage.container, handlers=[notes(act)], queues=[QUEUE], now=stage.at(at)
-    )
-    stage.relays.append(relay)
-    await relay.run_until_idle()
-
-
-async def arrive(stage: Stage, what: str, *, line: Any = None) -> None:
-    """Store the event as it comes back through the queue."""
-    row = await stage.event(what)
-    event_id, payload = row["event_id"], row["payload"]
-    received = Received(event_id, "bank.noted", 1, None, None, None, payload, "{}", datetime.now(UTC))
-    if row["aggregate_id"] is not None:
-        received = received._replace(
-            aggregate_type=row["aggregate_type"],
-            aggregate_id=row["aggregate_id"],
-            aggregate_version=row["aggregate_version"],
+    async def put(self, *whats: str, **options: Any) -> None:
+        """Commit events whose payloads say all that an event's does."""
+        await self.stage.put(*whats, **options)
+        await self.stage.witness.execute(
+            "UPDATE outbox_events SET payload = "
+            "payload || jsonb_build_object('event_id', event_id, 'occurred_at', occurred_at)"
         )
-    assert (await Storage(QUEUE).store(line or stage.line(), [received])).refused == {}
+
+    async def publish(self, *handlers: Any) -> None:
+        outlet = self.broker.outlet(BANK, TOPOLOGY)
+        await relay(self.stage, outlet, *handlers, from_beginning=True).run_until_idle()
+
+    def received(self) -> list[Received]:
+        """What has come since this was last asked."""
+        messages = self.broker.queues.get(QUEUE, [])[self.brought :]
+        self.brought += len(messages)
+        return [read(each.message_id, each.headers, each.body) for each in messages]
+
+    async def bring(self) -> None:
+        assert await Storage(QUEUE).store(self.stage.line(), self.received()) == {}
+
+    async def consume(self, act: Any, *, at: float = 0) -> None:
+        await handle(self.stage, of(QUEUE, act), at=at)
 
 
-async def purge_all(stage: Stage) -> None:
-    for column in ("created_at", "processed_at"):
-        await stage.witness.execute(WEEK_AND_A_DAY.format(column))
-    await Retention(Store(), 7.0).step(stage.line())
+@pytest.fixture
+async def circle(stage: Stage) -> Circle:
+    """With a handler of the queue that has subscribed."""
+    found = Circle(stage)
+    await found.consume(Recorder())
+    return found
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_what_arrives_in_the_first_pass_keeps_the_event_open(stage: Stage, fails: bool) -> None:
-    """R2, T3: it comes back through the queue before the relay that sent it has marked it."""
-    await consume(stage, Recorder())
-    seen = Recorder()
+async def test_what_comes_back_is_for_the_queues_handlers_and_is_not_sent_again(circle: Circle) -> None:
+    """T3, R4: in the aggregate's order, with its context, in one row."""
+    stage, own, seen, wallet = circle.stage, Recorder(), Recorder(), uuid4()
+    contexts = []
 
     async def act(event: Any) -> None:
-        await arrive(stage, event.what)
-        if fails and not seen.seen:
-            raise ValueError("not yet")
+        await seen(event)
+        contexts.append(current_delivery().headers["user_id"])
 
-    await stage.put("a")
-    await stage.drain(handler("own", act))
-    assert (await stage.event("a"))["status"] == "open"
-    assert (await stage.event("a"))["processed_at"] is None
-    await consume(stage, seen)
-    assert seen.seen == ["a"]
-    await stage.drain(handler("own", act), at=3600)
+    await circle.put("a", "b", of=wallet, headers={"user_id": "ada"})
+    await circle.publish(handler("own", own))
+    await circle.bring()
+    await circle.put("c", of=wallet, headers={"user_id": "ada"})
+    await circle.publish(handler("own", own))
+    await circle.bring()
+    await circle.consume(act)
+    await circle.publish(handler("own", own))
+    assert (own.seen, seen.seen, told(circle.broker)) == (["a", "b", "c"],) * 3
+    assert contexts == ["ada"] * 3
+    assert await stage.events() == dict.fromkeys("abc", "delivered")
+    assert await stage.deliveries() == {}
+
+
+async def test_what_strangers_send_to_the_queue_keeps_its_place_among_ours(circle: Circle) -> None:
+    """R4: the queue's order is that of storing, whoever wrote an event first."""
+    stage, seen, wallet = circle.stage, Recorder(), uuid4()
+    await circle.put("a", "b", of=wallet)
+    await circle.publish()
+    first, second = circle.received()
+    payload = json.dumps({"what": "between"})
+    strange = first._replace(event_id=uuid4(), aggregate_version=None, payload=payload)
+    assert await Storage(QUEUE).store(stage.line(), [first, strange, second]) == {}
+    await circle.consume(seen)
+    assert seen.seen == ["a", "between", "b"]
+
+
+async def test_an_event_is_pending_until_the_queues_handlers_have_passed_it(circle: Circle) -> None:
+    """R2."""
+    stage = circle.stage
+    await circle.put("a")
+    await circle.publish()
     assert await stage.events() == {"a": "delivered"}
-
-
-async def test_a_mark_that_waits_for_what_arrives_sees_it(stage: Stage) -> None:
-    """R2, T3: of two events that are marked together, one is being stored at that moment."""
-    await consume(stage, Recorder())
-    begun, stored = asyncio.Event(), asyncio.Event()
-
-    async def act(event: Any) -> None:
-        begun.set()
-        await stored.wait()
-
-    await stage.put("a", "b")
-    async with stage.engine.connect() as connection:
-        storing: Any = (await connection.get_raw_connection()).driver_connection
-        relay = asyncio.create_task(stage.drain(handler("own", act)))
-        await begun.wait()
-        await storing.execute("BEGIN")
-        await arrive(stage, "b", line=storing)
-        stored.set()
-        await until(lambda: a_mark_waits(stage))
-        await storing.execute("COMMIT")
-        await relay
-    assert await stage.events() == {"a": "delivered", "b": "open"}
-
-
-async def a_mark_waits(stage: Stage) -> bool:
-    return bool(
-        await stage.witness.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%''delivered''%'"
-        )
-    )
-
-
-async def test_what_arrives_before_the_first_pass_keeps_the_event_open(stage: Stage) -> None:
-    """R2, T3: as when the relay that sent it has vanished, and it is pending again."""
-    await consume(stage, Recorder())
-    await stage.put("a")
-    await arrive(stage, "a")
+    before = (await stage.status("a"))["processed_at"]
+    await circle.bring()
     assert await stage.events() == {"a": "pending"}
-    await stage.drain(handler("own", Recorder()))
-    assert await stage.events() == {"a": "open"}
-    await consume(stage, Recorder())
+    await circle.consume(Recorder(), at=60)
+    after = await stage.status("a")
+    assert after["status"] == "delivered"
+    assert after["processed_at"] > before
+
+
+async def test_what_comes_back_before_its_own_handlers_have_it_waits_for_both(circle: Circle) -> None:
+    """R2, T3."""
+    stage, own, seen = circle.stage, Recorder(), Recorder()
+    await stage.drain(handler("own", own))
+    await circle.put("a")
+    await circle.publish()
+    await circle.bring()
+    await circle.consume(seen)
+    assert await stage.events() == {"a": "pending"}
+    await stage.drain(handler("own", own))
+    assert (own.seen, seen.seen) == (["a"], ["a"])
     assert await stage.events() == {"a": "delivered"}
 
 
-@pytest.mark.parametrize(("trouble", "status"), [((), "delivered"), ((Reject("no"),), "dead")])
-async def test_what_is_over_in_the_queue_before_the_mark_counts_with_it(
-    stage: Stage, trouble: tuple[Exception, ...], status: str
+async def test_what_is_refused_in_the_queue_is_a_dead_letter_and_holds_its_aggregate_there(
+    circle: Circle,
 ) -> None:
-    """R2, R7, T3: an event that is dead for the queue's handler is a dead letter, whatever its own come to."""
-    await consume(stage, Recorder())
-
-    async def act(event: Any) -> None:
-        await arrive(stage, event.what)
-        await consume(stage, Recorder().fail(event.what, *trouble) if trouble else Recorder())
-
-    await stage.put("a")
-    await stage.drain(handler("own", act))
-    assert await stage.events() == {"a": status}
-    assert (await stage.event("a"))["processed_at"] is not None
-
-
-async def test_what_is_delivered_is_open_again_when_it_arrives(stage: Stage) -> None:
-    """T3: once; what it has already is not added again."""
-    await consume(stage, Recorder())
-    await stage.put("a")
-    await stage.drain(handler("own", Recorder()))
-    await arrive(stage, "a")
-    row = await stage.event("a")
-    assert (row["status"], row["processed_at"]) == ("open", None)
-    await consume(stage, Recorder())
-    await arrive(stage, "a")
-    assert await stage.events() == {"a": "delivered"}
-
-
-async def test_an_event_that_was_made_pending_by_hand_is_delivered_again(stage: Stage) -> None:
-    """R2: it says that it had an outcome, and has no deliveries."""
-    await stage.put("a")
-    await stage.drain(handler("own", Recorder()))
-    await stage.witness.execute("UPDATE outbox_events SET status = 'pending'")
-    await stage.drain(handler("own", Recorder()))
-    assert await stage.events() == {"a": "delivered"}
-
-
-async def test_no_event_goes_while_somebody_is_to_handle_it(stage: Stage) -> None:
-    """R13, R7: nor one that is dead for a handler, even if its row says that it is delivered."""
-    await consume(stage, Recorder())
-    await stage.put("waiting", "dead", "done")
-    await stage.drain(handler("own", Recorder()))
-    for what in ("waiting", "dead", "done"):
-        await arrive(stage, what)
-    for what in ("dead", "done"):
-        await stage.witness.execute(
-            "UPDATE outbox_deliveries SET status = $1 WHERE event_id = $2",
-            *(what, (await stage.event(what))["event_id"]),
-        )
-    await stage.witness.execute("UPDATE outbox_events SET status = 'delivered', processed_at = now()")
-    await purge_all(stage)
-    assert list(await stage.events()) == ["waiting", "dead"]
-    assert await stage.deliveries() == {("waiting", "notes"): "waiting", ("dead", "notes"): "dead"}
-
-
-async def test_what_waits_behind_a_dead_one_outlives_it_in_the_outbox(stage: Stage) -> None:
-    """R7, R13: both come back through the queue before they are marked, and the first is refused there."""
-    await consume(stage, Recorder())
-
-    async def act(event: Any) -> None:
-        await arrive(stage, event.what)
-
-    await stage.put("a", "b", of=UUID(int=1))
-    await stage.drain(handler("own", act))
-    await consume(stage, Recorder().fail("a", Reject("no")))
+    """R4, R7."""
+    stage, own, seen = circle.stage, Recorder(), Recorder().fail("a", Reject("no"))
+    await circle.put("a", "b", of=uuid4())
+    await circle.publish(handler("own", own))
+    await circle.bring()
+    await circle.consume(seen)
+    assert (own.seen, seen.seen) == (["a", "b"], ["a"])
     assert await stage.events() == {"a": "dead", "b": "open"}
-    await purge_all(stage)
-    assert await stage.deliveries() == {("a", "notes"): "dead", ("b", "notes"): "waiting"}
+
+
+async def test_what_failed_is_tried_again_and_what_follows_waits(circle: Circle) -> None:
+    """R4, R7."""
+    stage, seen = circle.stage, Recorder().fail("a")
+    await circle.put("a", "b", of=uuid4())
+    await circle.publish()
+    await circle.bring()
+    await circle.consume(seen)
+    assert seen.seen == ["a"]
+    await circle.consume(seen, at=3600)
+    assert seen.seen == ["a", "a", "b"]
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+async def test_what_comes_back_late_is_read_by_who_has_read_further(circle: Circle) -> None:
+    """R2b: it took its position before others, and commits after them."""
+    stage, seen = circle.stage, Recorder()
+    await circle.put("a", "b")
+    await circle.publish()
+    first, second = circle.received()
+    async with stage.engine.connect() as connection:
+        slow: Any = (await connection.get_raw_connection()).driver_connection
+        await slow.execute("BEGIN")
+        assert await Storage(QUEUE).store(slow, [first]) == {}
+        assert await Storage(QUEUE).store(stage.line(), [second]) == {}
+        await circle.consume(seen)
+        assert seen.seen == ["b"]
+        await slow.execute("COMMIT")
+    await circle.consume(seen)
+    await circle.consume(seen)
+    assert seen.seen == ["b", "a"]
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
+async def test_a_handler_that_starts_later_is_not_due_for_what_came_back_before(circle: Circle) -> None:
+    """R2: what it is due for commits after its first start."""
+    stage, late = circle.stage, Recorder()
+    await circle.put("a")
+    await circle.publish()
+    await circle.bring()
+    await handle(stage, handler("late", late, queue=QUEUE))
+    await handle(stage, handler("late", late, queue=QUEUE))
+    assert late.seen == []
+
+
+async def test_a_long_way_of_arrivals_is_read_stretch_by_stretch(circle: Circle) -> None:
+    """R1, R4: with what is new in between, in order and once."""
+    stage, seen, wallet = circle.stage, Recorder(), uuid4()
+    whats = [f"n{number}" for number in range(200)]
+    await circle.put(*whats, of=wallet)
+    await circle.publish()
+    found = circle.received()
+    for start in range(0, 200, 50):
+        assert await Storage(QUEUE).store(stage.line(), found[start : start + 50]) == {}
+        await stage.put(*(f"of others {number}" for number in range(start, start + 20)))
+        stranger: dict[str, Any] = {
+            "event_id": uuid4(),
+            "aggregate_version": None,
+            "payload": '{"what": "new"}',
+        }
+        assert await Storage(QUEUE).store(stage.line(), [found[0]._replace(**stranger)]) == {}
+    settings = RelaySettings(batch_size_max=3)
+    queue_relay = OutboxRelay(
+        *(stage.engine, stage.container),
+        handlers=[of(QUEUE, seen)],
+        queues=[QUEUE],
+        settings=settings,
+        now=stage.at(0),
+    )
+    await queue_relay.run_until_idle()
+    assert [what for what in seen.seen if what != "new"] == whats
+    assert seen.seen[::51] == ["n0", *(f"n{start}" for start in range(50, 200, 50))]
+
+
+async def test_a_relay_that_serves_hears_of_it_at_once(circle: Circle) -> None:
+    """R10, T3: it is woken by whoever stores beside it."""
+    stage, seen = circle.stage, Recorder()
+    await circle.put("a")
+    await circle.publish()
+    settings = RelaySettings(poll_interval_seconds=60)
+    queue_relay = OutboxRelay(
+        stage.engine, stage.container, handlers=[of(QUEUE, seen)], queues=[QUEUE], settings=settings
+    )
+    async with serving(queue_relay):
+        await asyncio.wait_for(queue_relay.subscribed.wait(), 20)
+        await circle.bring()
+        queue_relay.look()
+        await until(lambda: has_seen(seen, {"a"}))

@@ -8,26 +8,26 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.consumer.storing import Storage
-from outbox_kernel.infrastructure.operations.desk import Desk
-from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
-from outbox_kernel.infrastructure.operations.selection import Selection
-from outbox_kernel.infrastructure.operations.stories import show
+from outbox_kernel.infrastructure.consumer.storing import StillMoving, Storage
 from outbox_kernel.kernel import Reject
-from outbox_kernel.kernel.handlers import HandlerRegistration
-from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
-from tests.streams import Stream, handle, of, store
+from tests.relaying import Recorder, Stage
+from tests.streams import WALLET, Stream, handle, of, store
 from tests.waiting import until
 
+ARRIVALS = """
+SELECT payload->>'what' AS what, arrival.source, arrival.position
+FROM outbox_arrivals AS arrival JOIN outbox_events USING (event_id) ORDER BY arrival.position
+"""
 
-async def place(stage: Stage, what: str, name: str) -> int:
-    return int(
-        await stage.witness.fetchval(
-            "SELECT delivery.position FROM outbox_deliveries AS delivery JOIN outbox_events USING (event_id) "
-            "WHERE payload->>'what' = $1 AND handler = $2",
-            *(what, name),
-        )
-    )
+
+async def arrivals(stage: Stage) -> list[tuple[str, str]]:
+    """What each queue brought that was there, in the order of the log."""
+    return [(row["what"], row["source"]) for row in await stage.witness.fetch(ARRIVALS)]
+
+
+async def sources(stage: Stage) -> dict[str, str | None]:
+    rows = await stage.witness.fetch("SELECT payload->>'what' AS what, source FROM outbox_events")
+    return {row["what"]: row["source"] for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,11 @@ async def place(stage: Stage, what: str, name: str) -> int:
         ("audit:ab", "few:ac", "audit:abc", "audit:abcd", "few:ac"),
     ],
 )
-async def test_each_queues_handler_goes_by_its_own_queue(stage: Stage, batches: tuple[str, ...]) -> None:
-    """R4, T3: whichever queue was the first to bring an event."""
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_each_queues_handler_goes_by_its_own_queue(
+    stage: Stage, batches: tuple[str, ...], *, at_once: bool
+) -> None:
+    """R4, T3: whichever queue was the first to bring an event, and however much is in hand when it comes."""
     audit, few = Recorder(), Recorder()
     both = of("audit", audit), of("few", few)
     await handle(stage, *both)
@@ -50,10 +53,17 @@ async def test_each_queues_handler_goes_by_its_own_queue(stage: Stage, batches: 
     for batch in batches:
         queue, _, whats = batch.partition(":")
         await store(stage, queue, stream[whats])
+        if not at_once:
+            await handle(stage, *both)
     await handle(stage, *both)
-    assert audit.seen == sorted(audit.seen)
-    assert few.seen == sorted(few.seen)
+    brought = {
+        name: {what for each in batches for what in each.partition(":")[2] if name in each}
+        for name in ("audit", "few")
+    }
+    assert audit.seen == sorted(brought["audit"])
+    assert few.seen == sorted(brought["few"])
     assert set((await stage.events()).values()) == {"delivered"}
+    assert await stage.deliveries() == {}
 
 
 async def test_what_was_there_comes_after_what_its_queue_brought_before(stage: Stage) -> None:
@@ -72,24 +82,24 @@ async def test_what_was_there_comes_after_what_its_queue_brought_before(stage: S
     assert audit.seen == ["a", "a", "b", "c"]
 
 
-async def test_what_comes_again_keeps_its_turn(stage: Stage) -> None:
-    """R4, T3: a message that was not acknowledged, beside one that is new."""
-    audit = Recorder()
-    await handle(stage, of("audit", audit), of("few", Recorder()))
+async def test_what_a_queue_brings_again_is_written_once(stage: Stage) -> None:
+    """T3: a message that was not acknowledged, beside one that is new; each event is one row, and one entry a queue."""
     stream = Stream()
     await store(stage, "few", stream["ac"])
     await store(stage, "audit", stream["ab"])
-    turns = [await place(stage, what, "audit's") for what in "ab"]
-    await store(stage, "audit", stream["abc"])
-    assert [await place(stage, what, "audit's") for what in "ab"] == turns
-    assert await place(stage, "c", "audit's") > max(turns)
+    for queue, whats in (("few", "ac"), ("audit", "abc"), ("few", "a"), ("audit", "abc")):
+        await store(stage, queue, stream[whats])
+    assert await sources(stage) == {"a": "few", "c": "few", "b": "audit"}
+    assert await arrivals(stage) == [("a", "audit"), ("c", "audit")]
 
 
-async def test_what_is_new_takes_the_events_own_position(stage: Stage) -> None:
-    """T3: one queue alone needs no other numbers."""
-    await handle(stage, of("audit", Recorder()))
-    await store(stage, "audit", Stream()["abc"])
-    assert [await place(stage, what, "audit's") for what in "abc"] == [1, 2, 3]
+async def test_one_batch_may_have_an_event_twice(stage: Stage) -> None:
+    """T3: new, or there already."""
+    stream = Stream()
+    await store(stage, "few", stream["aba"])
+    await store(stage, "audit", stream["bbc"])
+    assert await sources(stage) == {"a": "few", "b": "few", "c": "audit"}
+    assert await arrivals(stage) == [("b", "audit")]
 
 
 async def test_what_another_queue_stores_at_this_moment_keeps_its_turn(stage: Stage) -> None:
@@ -116,71 +126,126 @@ async def somebody_waits(stage: Stage) -> bool:
     return bool(await stage.witness.fetchval(waiting))
 
 
-async def test_what_cannot_be_stored_keeps_nothing_behind_it(stage: Stage) -> None:
+# --- what is refused ---------------------------------------------------------------------------------
+
+
+async def test_a_number_that_another_event_has_is_refused_and_keeps_nothing_behind_it(stage: Stage) -> None:
     """T3: the rest of the batch is stored and handled in its order."""
     audit = Recorder()
     await handle(stage, of("audit", audit))
     stream = Stream()
     forged = stream["a"][0]._replace(event_id=uuid4())
-    storage = Storage("audit", now=stage.start)
-    stored = await storage.store(stage.line(), [*stream["a"], forged, *stream["bc"]])
-    assert list(stored.refused) == [forged.event_id]
+    refused = await Storage("audit").store(stage.line(), [*stream["a"], forged, *stream["bc"]])
+    assert list(refused) == [1]
+    assert refused[1].startswith(f"another event has number 1 of bank.wallet {WALLET}: ")
     await handle(stage, of("audit", audit))
     assert audit.seen == ["a", "b", "c"]
 
 
-# --- whose number is not the event's own -------------------------------------------------------------
+@pytest.mark.parametrize("queue", ["few", "audit"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"payload": '{"what": "forged"}'},
+        {"event_type": "bank.paid"},
+        {"event_version": 2},
+        {"aggregate_version": 9},
+        {"aggregate_id": uuid4()},
+        {"aggregate_type": None, "aggregate_id": None, "aggregate_version": None},
+    ],
+)
+async def test_an_id_that_is_there_with_other_content_is_refused(
+    stage: Stage, queue: str, other: dict[str, Any]
+) -> None:
+    """T3: what is there stays as it is, whichever queue brought it, and the rest of the batch is stored."""
+    seen, stream = Recorder(), Stream()
+    await handle(stage, of(queue, seen))
+    await store(stage, "few", stream["a"])
+    batch = [stream["a"][0]._replace(**other), *stream["b"]]
+    refused = await Storage(queue).store(stage.line(), batch)
+    assert list(refused) == [0]
+    assert refused[0].startswith("another event has its id, of another type, aggregate or payload")
+    assert await sources(stage) == {"a": "few", "b": queue}
+    assert await arrivals(stage) == []
 
 
-async def shared(stage: Stage, *handlers: HandlerRegistration) -> Stream:
-    """Events that `few` had brought before `audit` did."""
-    await handle(stage, *handlers, of("few", Recorder()))
+async def test_an_id_that_comes_twice_in_one_batch_with_other_content_is_refused_the_second_time(
+    stage: Stage,
+) -> None:
+    """T3."""
+    first, second = Stream()["aa"]
+    forged = second._replace(payload='{"what": "forged"}')
+    assert list(await Storage("audit").store(stage.line(), [first, forged])) == [1]
+    assert await sources(stage) == {"a": "audit"}
+
+
+@pytest.mark.parametrize("there", ["bare", "whole"])
+async def test_a_name_of_the_context_that_only_one_of_two_bodies_has_is_no_other_content(
+    stage: Stage, there: str
+) -> None:
+    """T3, X5: who does not know the class takes a field of that name for the context's, which is repeated."""
+    bare = Stream()["a"][0]._replace(headers='{"user_id": "ada", "x": 1}')
+    whole = bare._replace(payload=bare.payload.replace("{", '{"user_id": "ada", ', 1))
+    first, second = (bare, whole) if there == "bare" else (whole, bare)
+    await store(stage, "few", [first])
+    await store(stage, "audit", [second])
+    assert await arrivals(stage) == [("a", "audit")]
+    forged = second._replace(payload=second.payload.replace('"a"', '"b"'))
+    assert list(await Storage("third").store(stage.line(), [forged])) == [0]
+
+
+class Meddling:
+    """A line that others store the event before, and purge it right afterwards, each time."""
+
+    def __init__(self, stage: Stage, event: Any) -> None:
+        self.stage, self.event, self.tries = stage, event, 0
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        self.tries += 1
+        async with self.stage.engine.connect() as connection:
+            other: Any = (await connection.get_raw_connection()).driver_connection
+            await other.execute("BEGIN")
+            await store(self.stage, "few", [self.event], other)
+            storing = asyncio.create_task(self.stage.line().fetch(statement, *arguments))
+            await until(lambda: somebody_waits(self.stage))
+            await other.execute("COMMIT")
+            try:
+                return await storing
+            finally:
+                await self.stage.witness.execute("DELETE FROM outbox_events")
+
+
+async def test_an_event_that_others_store_and_purge_all_the_time_is_left_to_come_again(stage: Stage) -> None:
+    """T3: rather than among the dead letters."""
+    [event] = Stream()["a"]
+    line: Any = Meddling(stage, event)
+    with pytest.raises(
+        StillMoving, match=f"event {event.event_id} of queue 'audit' is being stored by others"
+    ):
+        await Storage("audit").store(line, [event])
+    assert await stage.events() == {}
+
+
+# --- what does not succeed ---------------------------------------------------------------------------
+
+
+async def test_what_is_dead_for_one_queues_handler_holds_its_aggregate_there_alone(stage: Stage) -> None:
+    """R4, R7: by where it stands for that queue."""
+    audit, few = Recorder().fail("a", Reject("no")), Recorder()
+    both = of("audit", audit), of("few", few)
+    await handle(stage, *both)
     stream = Stream()
     await store(stage, "few", stream["ac"])
     await store(stage, "audit", stream["abc"])
-    await handle(stage, of("few", Recorder()))
-    return stream
-
-
-async def test_one_that_kills_the_process_closes_its_own_event(stage: Stage) -> None:
-    """R7b: dead by a takeover."""
-    audit = of("audit", Recorder(), on_dead="continue")
-    await shared(stage, audit)
-    await stage.witness.execute(
-        "UPDATE outbox_deliveries SET status = 'leased', alone = true, takeovers = 4, lease_relay = $1, "
-        "lease_epoch = 1, on_dead = 'continue' WHERE handler = 'audit''s' AND position = $2",
-        *(uuid4(), await place(stage, "a", "audit's")),
-    )
-    assert await stage.take_over(at=LEASE_SECONDS) == (0, 1)
-    assert (await stage.events())["a"] == "dead"
-
-
-async def test_retry_and_skip_tell_its_own_event(stage: Stage) -> None:
-    """R4, O1."""
-    audit = of("audit", Recorder().fail("a", Reject("no")))
-    stream, desk = await shared(stage, audit), Desk(stage.witness, now=stage.at(0))
-    await handle(stage, audit)
+    await handle(stage, *both)
+    assert (audit.seen, few.seen) == (["a"], ["a", "c"])
     assert await stage.events() == {"a": "dead", "c": "open", "b": "open"}
-    await retry(desk, await choose_for_retry(desk, Selection(event_id=stream.ids["a"])))
-    assert await stage.events() == {"a": "open", "c": "open", "b": "open"}
-    [waiting] = (await show(desk, stream.ids["b"]))["deliveries"]
-    assert f"event {stream.ids['a']} is waiting" in waiting["waits_for"]
-    chosen = await choose_for_skip(desk, Selection(handler="audit's"), all_waiting=True)
-    assert [each.event_id for each in chosen] == [stream.ids[what] for what in "abc"]
-    await skip(desk, chosen)
-    assert await stage.events() == {"a": "delivered", "c": "delivered", "b": "delivered"}
-
-
-async def test_a_rename_closes_the_event_whose_former_delivery_goes(stage: Stage) -> None:
-    """R2: relays of old and of new code have each written theirs."""
-    stream = await shared(stage, of("audit", Recorder()))
-    ids = list(stream.ids.values())
-    await stage.witness.execute(
-        "INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status) "
-        "SELECT event_id, position, 'new', order_key, 'done' FROM outbox_deliveries "
-        "WHERE handler = 'audit''s' AND event_id = ANY ($1)",
-        ids,
-    )
-    renamed = handler("new", Recorder(), queue="audit", renamed_from="audit's")
-    await handle(stage, renamed)
+    assert await stage.deliveries() == {
+        ("a", "audit's"): "dead",
+        ("c", "audit's"): "waiting",
+        ("b", "audit's"): "waiting",
+    }
+    await stage.witness.execute("UPDATE outbox_deliveries SET status = 'skipped' WHERE status = 'dead'")
+    await handle(stage, *both)
+    assert audit.seen == ["a", "b", "c"]
     assert set((await stage.events()).values()) == {"delivered"}

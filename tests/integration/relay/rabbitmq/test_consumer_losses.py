@@ -8,9 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, cast
-from uuid import UUID, uuid4
 
 import pytest
 
@@ -20,11 +18,7 @@ from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefus
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
 from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.cli.consume import Consuming
-from outbox_kernel.infrastructure.consumer.reading import Received
-from outbox_kernel.infrastructure.consumer.storing import StillMoving, Storage
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.consumed import PRESENT
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.settings import Settings
@@ -233,42 +227,6 @@ async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
             post.proxy.cut()
             await until(lambda: is_so(not consumer.consuming.is_set()))
     assert caplog.text.count("the consumer tries again") == 2
-
-
-class Meddling(Line):
-    """Lets others store an event just before we look for it, and purge it right afterwards."""
-
-    def __init__(self, stage: Stage, event_id: UUID) -> None:
-        super().__init__(stage.engine)
-        self._witness, self._event_id = stage.witness, event_id
-
-    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        if statement != in_schema(PRESENT, None):
-            return await super().fetch(statement, *arguments)
-        await self._witness.execute(
-            "INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at) "
-            "VALUES ($1, 'bank.noted', 1, '{}', clock_timestamp())",
-            self._event_id,
-        )
-        rows = await super().fetch(statement, *arguments)
-        await self._witness.execute("DELETE FROM outbox_events WHERE event_id = $1", self._event_id)
-        return rows
-
-
-async def test_an_event_that_others_store_and_purge_all_the_time_is_left_to_come_again(stage: Stage) -> None:
-    """T3: rather than among the dead letters, as the number of another event."""
-    wallet, event_id = uuid4(), uuid4()
-    await stage.put("taken", of=wallet)
-    event = Received(
-        event_id, "bank.noted", 1, "bank.wallet", wallet, 1, '{"what": "late"}', "{}", datetime.now(UTC)
-    )
-    line = Meddling(stage, event_id)
-    try:
-        with pytest.raises(StillMoving, match="1 events of queue 'q' are being stored by others"):
-            await Storage("q").store(line, [event])
-    finally:
-        await line.close()
-    assert await stage.events() == {"taken": "pending"}
 
 
 class Calling(logging.Handler):
