@@ -42,16 +42,16 @@ SELECT aggregate_type FROM kind WHERE aggregate_type IS NOT NULL
 # Find the position from which on everything was stored since a moment, by halves: positions go up with it.
 SINCE = Statement("""
 WITH RECURSIVE search AS (
-  SELECT min(position) AS low, max(position) + 1 AS high, 0 AS steps FROM {outbox_events}
+  SELECT min(position) AS low, max(position) + 1 AS high, 0 AS steps FROM {outbox_log}
   UNION ALL
   SELECT CASE WHEN halfway.is_before THEN halfway.position + 1 ELSE low END,
          CASE WHEN halfway.is_before THEN high ELSE low + (high - low) / 2 END, steps + 1
   FROM search CROSS JOIN LATERAL (
-    SELECT position, created_at < :since AS is_before FROM {outbox_events}
+    SELECT position, created_at < :since AS is_before FROM {outbox_log}
     WHERE position >= low + (high - low) / 2 ORDER BY position LIMIT 1) AS halfway
   WHERE low < high
 )
-SELECT coalesce((SELECT position FROM {outbox_events} WHERE position >= low ORDER BY position LIMIT 1), low, 1)
+SELECT coalesce((SELECT position FROM {outbox_log} WHERE position >= low ORDER BY position LIMIT 1), low, 1)
          AS position
 FROM search ORDER BY steps DESC LIMIT 1
 """)
@@ -251,7 +251,7 @@ WHERE row_security_active(relation.name)
 # Where positions come from, beside the highest that was given.
 SEQUENCE = Statement("""
 SELECT sequence.name, may_look, CASE WHEN may_look THEN pg_sequence_last_value(sequence.name) END AS given,
-       '{outbox_events}' AS table_name, (SELECT max(position) FROM {outbox_events}) AS highest
+       '{outbox_events}' AS table_name, (SELECT max(position) FROM {outbox_log}) AS highest
 FROM (SELECT pg_get_serial_sequence('{outbox_events}', 'position')::regclass) AS sequence (name)
 CROSS JOIN LATERAL (SELECT has_sequence_privilege(sequence.name, 'SELECT, USAGE') AS may_look) AS right_to
 """)
