@@ -1,4 +1,4 @@
-"""Reading on: who stands at the head of the log is read for together, who is behind for himself (R1, R2b).
+"""Reading on: who stands at the head of the log, or at one place, is read for together (R1, R2b).
 
 Together are only those of one source: what is written here, or what one queue brings.
 """
@@ -113,15 +113,15 @@ class Reading:
             reader.ahead = end
 
     def _together(self, wanting: Sequence[Reader]) -> list[Reader]:
-        """Return who is read for at once: those of one source at the head, or one that is behind, or has a bound."""
+        """Return who is read for at once: those of one source at the head or at one place; one with a bound alone."""
         first = min(wanting, key=lambda reader: reader.read)
-        if not first.is_at_head or self._subscriber_of(first).is_bounded:
+        if self._subscriber_of(first).is_bounded:
             return [first]
         source = self._source_of(first)
         return [
             each
             for each in wanting
-            if each.is_at_head
+            if (each.ahead == first.ahead or (each.is_at_head and first.is_at_head))
             and self._source_of(each) == source
             and not self._subscriber_of(each).is_bounded
         ]

@@ -12,10 +12,12 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.decoding import decoder_for
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.context import Delivery
 from outbox_kernel.kernel.events import stamp_event
 from outbox_kernel.kernel.serialization import parsed
 from outbox_kernel.kernel.stored import StoredEvent
+from outbox_kernel.kernel.wire.owning import is_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +40,16 @@ def _decoder(event_type: str, version: int) -> Decode:
     return decoder_for(event_type, version)
 
 
+@cache
+def _is_shared(event_type: str) -> bool:
+    versions = catalogue.definitions.event_by_name[event_type]
+    return is_fixed(versions[max(versions)].cls)
+
+
 def forget_decoders() -> None:
     """Ask anew how events are decoded: others may be defined since."""
     _decoder.cache_clear()
+    _is_shared.cache_clear()
 
 
 def _column(name: str) -> Any:
@@ -102,7 +111,15 @@ class LoggedEvent(asyncpg.Record):
         return Delivery(self["event_id"], self["position"], attempt, self.headers)
 
     def restored(self) -> DomainEvent:
-        """Decode it into an event of its newest version, stamped with its aggregate."""
+        """Return it as an event of its newest version, the same for all handlers if nothing in it can be changed."""
+        event: DomainEvent | None = self.__dict__.get("event")
+        if event is None:
+            event = self._decoded()
+            if _is_shared(self["event_type"]):
+                self.__dict__["event"] = event
+        return event
+
+    def _decoded(self) -> DomainEvent:
         event = _decoder(self["event_type"], self["event_version"])(self["payload"])
         stamp_event(
             event,

@@ -100,18 +100,25 @@ def copier_of(declared: Any) -> Copier | None:
     return _container_copier(get_origin(declared), get_args(declared))
 
 
-def _can_change(declared: Any, inside: tuple[Any, ...] = ()) -> bool:
+def is_fixed(cls: type[Any]) -> bool:
+    """Tell whether nothing in a restored event of this class can be changed, so that many may have the same one."""
+    return not _can_change(cls, besides=())
+
+
+def _can_change(declared: Any, inside: tuple[Any, ...] = (), besides: tuple[Any, ...] = (datetime,)) -> bool:
     declared = unwrapped(declared)
     if is_record(declared):
         return declared not in inside and (
             not is_frozen(declared)
-            or any(_can_change(field.type, (*inside, declared)) for field in _resolved_fields(declared))
+            or any(
+                _can_change(field.type, (*inside, declared), besides) for field in _resolved_fields(declared)
+            )
         )
     return (
-        declared is datetime
+        declared in besides
         or is_free(declared)
         or get_origin(declared) in _MUTABLE
-        or any(_can_change(argument, inside) for argument in get_args(declared))
+        or any(_can_change(argument, inside, besides) for argument in get_args(declared))
     )
 
 

@@ -74,6 +74,15 @@ def test_one_that_is_further_than_the_last_for_others_keeps_its_position() -> No
     assert (behind.ahead, ahead.ahead) == (at(30, 200), at(50, 200))
 
 
+def test_those_who_are_behind_at_one_place_are_read_for_together() -> None:
+    """R1: ten new handlers of a long log read it once."""
+    one, other, further = reader("one", 10), reader("other", 10), reader("further", 20)
+    for each in (one, other, further):
+        each.is_at_head = False
+    read_for(Log(Found([], at(30, 200), is_full=True, revision=1)), one, other, further)
+    assert (one.ahead, other.ahead, further.ahead) == (at(30, 200), at(30, 200), at(20))
+
+
 def test_what_was_read_for_one_that_went_back_meanwhile_is_read_again() -> None:
     one = reader("one", 10)
     one.ahead = at(20)

@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.relay import deliveries, log
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay.rows import LoggedEvent
-from outbox_kernel.kernel import current_delivery
+from outbox_kernel.kernel import DomainEvent, current_delivery, event, serialize_event
 from outbox_kernel.kernel.context import Delivery
 from tests.domain import Announced, Noted, Paid
 from tests.relaying import Recorder, Stage, connected, handler
@@ -175,6 +175,44 @@ async def test_a_handler_reads_what_it_serves(stage: Stage) -> None:
         (row["event_id"], row["position"], 2),
     ]
     assert found[0].headers == {"user_id": "ada"}
+
+
+async def test_an_event_is_decoded_once_for_all_its_handlers(stage: Stage) -> None:
+    """R1: nothing in it can change, so they may have the same one."""
+    found: list[Noted] = []
+
+    async def act(event: Noted) -> None:
+        found.append(event)
+
+    await stage.put("a")
+    await stage.drain(handler("h", act), handler("i", act))
+    one, other = found
+    assert one is other
+
+
+@event("bank.itemised")
+class Itemised(DomainEvent):
+    """Something in it can be changed by who has it."""
+
+    items: list[str]
+
+
+async def test_what_a_handler_changes_in_its_event_no_other_sees(stage: Stage) -> None:
+    """R5: nor does its own next attempt."""
+    seen: list[list[str]] = []
+
+    async def act(event: Itemised) -> None:
+        seen.append([*event.items])
+        event.items.append("mine")
+        if len(seen) == 1:
+            raise ValueError("once more")
+
+    payload = serialize_event(Itemised(["given"]))
+    await stage.put("a", event_type="bank.itemised", payload=payload)
+    handlers = handler("h", act, Itemised), handler("i", act, Itemised)
+    await stage.drain(*handlers)
+    await stage.drain(*handlers, at=10)
+    assert seen == [["given"]] * 3
 
 
 async def test_a_handler_gets_the_event_with_its_aggregate(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, RootModel
 
 from outbox_kernel.errors import UnserializableEvent
 from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, sensitive, serialize_event
+from outbox_kernel.kernel.wire.owning import is_fixed
 from outbox_kernel.kernel.wire.types import fields_of
 from tests.unit.kernel.probes import Layout, probe, restored, sent
 
@@ -346,3 +347,19 @@ def test_what_is_nested_too_deeply_to_be_copied_is_refused() -> None:
         UnserializableEvent, match=r"event 'probe'.*field 'value' is nested too deeply; flatten it"
     ):
         probe(Leaf)(leaf)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [int, str | None, datetime, tuple[datetime, ...], Email, tuple[Email, int], frozenset[int]],
+    ids=repr,
+)
+def test_an_event_in_which_nothing_can_change_may_be_had_by_many(declared: Any) -> None:
+    assert is_fixed(probe(declared))
+
+
+@pytest.mark.parametrize(
+    "declared", [list[int], dict[str, int], tuple[list[int], ...], Bag, Point, Leaf, dict[str, Any]], ids=repr
+)
+def test_one_in_which_something_can_change_may_not(declared: Any) -> None:
+    assert not is_fixed(probe(declared))
