@@ -24,8 +24,6 @@ _ENVELOPE_NAMES = RESERVED_FIELDS | {
     "BCC",
     "CC",
     "aggregate_key",
-    "also_consumed_from",
-    "consumed_from",
     "created_at",
     "event_id",
     "headers",

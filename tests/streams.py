@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from outbox_kernel.infrastructure.consumer.reading import Received
-from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.inbox.messages import Received
+from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Stage, handler

@@ -27,7 +27,7 @@ TALKS_TO_A_BROKER = (
     "infrastructure/cli/consume.py",
     "infrastructure/cli/dead_letters.py",
     "infrastructure/cli/topology.py",
-    "infrastructure/consumer/",
+    "infrastructure/inbox/",
 )
 
 

@@ -13,7 +13,7 @@ from benchmarks.relay.parcels import NoteStart
 from benchmarks.relay.relaying import alike, metered, relayed
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
-from outbox_kernel.infrastructure.consumer.consumer import Consumer
+from outbox_kernel.infrastructure.inbox.consumer import Consumer
 from outbox_kernel.infrastructure.relay import OutboxRelay
 
 if TYPE_CHECKING:

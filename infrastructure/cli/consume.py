@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers import Topology
     from outbox_kernel.infrastructure.brokers.port import Broker
-    from outbox_kernel.infrastructure.consumer.consumer import Consumer
+    from outbox_kernel.infrastructure.inbox.consumer import Consumer
     from outbox_kernel.infrastructure.relay import OutboxRelay
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
@@ -123,7 +123,7 @@ class Consuming:
 
     async def _prepared(self) -> tuple[OutboxRelay, Consumer]:
         """Load the application, wait for the database; the broker may come later."""
-        from outbox_kernel.infrastructure.consumer.consumer import Consumer
+        from outbox_kernel.infrastructure.inbox.consumer import Consumer
 
         settings, queues = self.outbox.settings, self.queues
         topology = discover_topology(settings)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.events import DomainEvent
 
 
-# Which queues have brought it, beside the first: for a replay, and nobody's context.
-OTHER_QUEUES = "also_consumed_from"
 _NO_HEADERS: dict[str, Header] = {}
 _STORED_COLUMNS = tuple({each.name for each in attrs.fields(StoredEvent)} - {"payload", "headers"})
 
@@ -82,7 +80,6 @@ class LoggedEvent(asyncpg.Record):
         if text == "{}":
             return _NO_HEADERS
         headers: dict[str, Header] = json.loads(text)
-        headers.pop(OTHER_QUEUES, None)
         return headers
 
     @property

@@ -137,8 +137,8 @@ async def rows(url: str, query: str) -> list[tuple[Any, ...]]:
 
 
 STORED = """
-SELECT event_type, status, aggregate_version, headers->>'user_id', headers->>'consumed_from'
-FROM outbox_events ORDER BY position
+SELECT event_type, status, aggregate_version, headers->>'user_id', source
+FROM outbox_events JOIN outbox_status USING (event_id) ORDER BY position
 """
 
 

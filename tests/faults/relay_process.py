@@ -19,8 +19,8 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.cli import leaving
 from outbox_kernel.infrastructure.cli.consume import serve_until
 from outbox_kernel.infrastructure.cli.serving import run_loop, stopped_by_signals
-from outbox_kernel.infrastructure.consumer.consumer import Consumer
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.inbox.consumer import Consumer
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel.handlers import registered_handlers
 from tests.faults.parent import end_with_parent

@@ -11,9 +11,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.application import buildable_handlers
-from outbox_kernel.infrastructure.consumer.storing import Storage
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import WrongEncoding
+from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations.health import examine
 from outbox_kernel.infrastructure.outbox.relay_tables import outbox_metadata_in
 from outbox_kernel.infrastructure.readiness import database_ready

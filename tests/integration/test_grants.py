@@ -17,10 +17,10 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from outbox_kernel.errors import ConcurrencyError
-from outbox_kernel.infrastructure.consumer.reading import Received
-from outbox_kernel.infrastructure.consumer.storing import Storage
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.errors import PermissionDenied
+from outbox_kernel.infrastructure.inbox.messages import Received
+from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk, Selection, stories
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
 from outbox_kernel.infrastructure.operations.overview import overview

@@ -339,7 +339,7 @@ FUNCTION_LINES_MAX = 40
 SHORT = ("kernel/", "infrastructure/", "outbox_kernel/")
 LONGER = {
     "infrastructure/relay/": "it is rebuilt to read the log, and what stands there goes",
-    "infrastructure/consumer/": "it is rebuilt on ports, and what stands there goes",
+    "infrastructure/inbox/": "it is rebuilt on ports, and what stands there goes",
 }
 
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
-from outbox_kernel.infrastructure.consumer.reading import Received, read
-from outbox_kernel.infrastructure.consumer.storing import Storage
+from outbox_kernel.infrastructure.inbox.messages import Received, read
+from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel import Reject, current_delivery
 from tests.posting import BANK, TOPOLOGY, relay, told

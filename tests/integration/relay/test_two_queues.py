@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.consumer.storing import StillMoving, Storage
+from outbox_kernel.infrastructure.inbox.storing import StillMoving, Storage
 from outbox_kernel.kernel import Reject
 from tests.relaying import Recorder, Stage
 from tests.streams import WALLET, Stream, handle, of, store

@@ -93,7 +93,6 @@ def test_what_cannot_be_stored_is_refused_at_once(headers: dict[str, Any], sente
     [
         *Envelope._fields,
         *("position", "headers", "timestamp", "created_at", "stamp", "CC", "BCC"),
-        *("consumed_from", "also_consumed_from"),
     ],
 )
 def test_a_header_named_like_a_part_of_the_envelope_is_refused(name: str) -> None:

@@ -392,7 +392,7 @@ def test_once_it_handles_what_is_there_and_ends(typed: Typed, at_broker: Any, da
     assert [each["queues"] for each in logged(err, "consumer starts")] == [QUEUE]
     assert logged(err, "consumer has stopped")
     assert len(logged(err, "goes to the dead letters")) == 2
-    stored = "SELECT event_type, status, headers->>'consumed_from' FROM outbox_events"
+    stored = "SELECT event_type, status, source FROM outbox_events JOIN outbox_status USING (event_id)"
     assert servers.run(rows(database, stored)) == [("group_message.cancelled", "delivered", QUEUE)]
     reasons = [each["reason"] for each in json.loads(typed("dead-letters", "list", "--json")[1])]
     assert ["JSON" in reason for reason in reasons] == [True, True]

@@ -81,7 +81,7 @@ async def test_told_to_stop_without_a_broker_it_stores_what_it_has_and_ends(post
             await post.note("a")
             await until(lambda: is_held_up(stage))
             await post.proxy.close()
-            inlet = cast("RabbitInlet", consumer._takings[0]._inlet)  # noqa: SLF001 - nothing else knows
+            inlet = cast("RabbitInlet", consumer._receivings[0]._inlet)  # noqa: SLF001 - nothing else knows
             await until(lambda: is_so(not inlet.link.is_open))
             consumer.stop()
     assert await stage.events() == {"a": "delivered"}
@@ -111,7 +111,7 @@ async def test_a_queue_is_not_taken_for_empty_by_a_broker_that_says_nothing(
     async with consuming(post, stage) as consumer:
         await asyncio.wait_for(consumer.consuming.wait(), 20)
         post.proxy.answers.clear()
-        assert not await consumer._takings[0].is_empty()  # noqa: SLF001 - `emptied` asks until it is so
+        assert not await consumer._receivings[0].is_empty()  # noqa: SLF001 - `emptied` asks until it is so
         post.proxy.cut()
         post.proxy.answers.set()
         await until(lambda: is_so(not consumer.consuming.is_set()))
@@ -179,8 +179,8 @@ class Away(Line):
 def away(monkeypatch: pytest.MonkeyPatch) -> type[Away]:
     monkeypatch.setattr(Away, "tries", 0)
     monkeypatch.setattr(Away, "is_away", True)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.consumer.Line", Away)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.consumer.Line", Away)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
     return Away
 
 
@@ -219,7 +219,7 @@ async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12: so it is told, even where nothing has arrived since the last time."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.taking.PEACE_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.receiving.PEACE_SECONDS", 0.0)
     await post.declare()
     async with consuming(post, stage) as consumer:
         for _ in range(2):

@@ -21,8 +21,8 @@ from outbox_kernel.infrastructure.brokers import Queue
 from outbox_kernel.infrastructure.brokers.port import REASON_HEADER, BrokerRefusal
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
 from outbox_kernel.infrastructure.brokers.rabbitmq.letters import letter_of
-from outbox_kernel.infrastructure.consumer.consumer import Consumer
-from outbox_kernel.infrastructure.consumer.reading import Received, read
+from outbox_kernel.infrastructure.inbox.consumer import Consumer
+from outbox_kernel.infrastructure.inbox.messages import Received, read
 from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview
@@ -43,7 +43,7 @@ TELLS = "goes to the dead letters"
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again at once, and an alarm noticed."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
     monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0.05)
 
 
@@ -322,15 +322,15 @@ async def test_what_nobody_thought_of_is_told_with_its_traceback_and_tried_again
     async def pause(failures: int, _: asyncio.Event) -> None:
         pauses.append(failures)
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.intake.read", reading)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.taking.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.intake.read", reading)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.receiving.pause", pause)
     await post.declare()
     await post.note("a")
     async with consuming(post, stage) as consumer:
         await until(lambda: is_so(len(pauses) >= 3))
         is_broken.clear()
         await until(lambda: delivered(stage, "a"))
-        await until(lambda: is_so(consumer._takings[0]._failures == 0))  # noqa: SLF001 - nothing else knows
+        await until(lambda: is_so(consumer._receivings[0]._failures == 0))  # noqa: SLF001 - nothing else knows
         assert pauses == [*range(1, len(pauses) + 1)]
         known = len(pauses)
         post.proxy.cut()
@@ -376,7 +376,7 @@ async def test_what_lasts_is_told_now_and_then(
     post: Post, stage: Stage, quick: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """O1: whoever looks at the end of the log finds it."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.troubles.REPEAT_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.troubles.REPEAT_SECONDS", 0.0)
     async with consuming(post, stage, queue="missing"):
         await until(lambda: is_so(caplog.text.count("there is no queue 'missing'") > 1))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import asyncpg
 import attrs
 
-from outbox_kernel.infrastructure.consumer.reading import Received
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
 from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
 from outbox_kernel.infrastructure.outbox.sql.named import arguments

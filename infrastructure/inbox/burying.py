@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
-from outbox_kernel.infrastructure.consumer.troubles import pause
+from outbox_kernel.infrastructure.inbox.troubles import pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
-    from outbox_kernel.infrastructure.consumer.troubles import Trouble
+    from outbox_kernel.infrastructure.inbox.troubles import Trouble
 
 _log = logging.getLogger("outbox.consumer")
 

@@ -22,8 +22,8 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.burying import (
 )
 from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.consumer.burying import Burying
-from outbox_kernel.infrastructure.consumer.troubles import Trouble
+from outbox_kernel.infrastructure.inbox.burying import Burying
+from outbox_kernel.infrastructure.inbox.troubles import Trouble
 
 SECONDS = 120
 LARGE = b"x" * (SECONDS * BYTES_PER_SECOND_MIN)
@@ -114,7 +114,7 @@ async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trou
         failed.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.burying.pause", pause)
     burying = burying_on(road, trouble, over.set)
     burying.take([(arrived(body), "its body is no JSON")])
     task = asyncio.create_task(burying.serve())
@@ -167,7 +167,7 @@ async def test_a_letter_that_is_not_taken_goes_behind_the_others_and_the_way_is_
             await asyncio.Event().wait()
 
     monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.declare", declare)
-    monkeypatch.setattr("outbox_kernel.infrastructure.consumer.burying.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.burying.pause", pause)
     monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0)
     trouble = Trouble("q", lambda: None)
     burying = burying_on(road, trouble, lambda: None)

@@ -35,8 +35,6 @@ _BROKERS_OWN = (
     "x-shovelled",
     "x-stream-",
 )
-# What our own outbox writes.
-_CONSUMED = ("consumed_from", "also_consumed_from")
 _MOMENTS = ("timestamp", "occurred_at", "occurredOn")
 _JSON_NAMES = {
     list: "array",
@@ -134,7 +132,7 @@ def _fields_of(event_type: str) -> set[str]:
 
 
 def _is_context(key: str, value: object) -> bool:
-    if key in ENVELOPE_HEADERS or key in _CONSUMED or key.startswith(_BROKERS_OWN):
+    if key in ENVELOPE_HEADERS or key.startswith(_BROKERS_OWN):
         return False
     return value is None or isinstance(value, str | int | bool)
 

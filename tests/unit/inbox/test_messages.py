@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from outbox_kernel.infrastructure.brokers.messages import message_of
-from outbox_kernel.infrastructure.consumer import Received, Unstorable, read
+from outbox_kernel.infrastructure.inbox import Received, Unstorable, read
 from outbox_kernel.kernel import DomainEvent, event
 from outbox_kernel.kernel.catalogue import event_type_of, isolated_definitions
 from outbox_kernel.kernel.context import Header
@@ -140,8 +140,6 @@ def test_what_a_broker_writes_on_the_way_is_no_context() -> None:
         "x-first-death-queue": "q",
         "x-delivery-count": 2,
         "x-outbox-reason": "r",
-        "consumed_from": "another's queue",
-        "also_consumed_from": "another's queue",
         "table": {"a": 1},
     }
     assert read(None, headers, json.dumps(SNAKE).encode()).headers == "{}"

@@ -1,4 +1,4 @@
-"""Taking from one queue: connect, serve, fail, pause and begin anew, whatever becomes of other queues (T3, T4)."""
+"""Receiving from one queue: connect, serve, fail, pause and begin anew, whatever becomes of other queues (T3, T4)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
-from outbox_kernel.infrastructure.consumer.burying import Burying
-from outbox_kernel.infrastructure.consumer.intake import Intake
-from outbox_kernel.infrastructure.consumer.troubles import Trouble, pause, together
+from outbox_kernel.infrastructure.inbox.burying import Burying
+from outbox_kernel.infrastructure.inbox.intake import Intake
+from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from outbox_kernel.infrastructure.brokers.port import Inlet
-    from outbox_kernel.infrastructure.consumer.storing import Storage
+    from outbox_kernel.infrastructure.inbox.storing import Storage
     from outbox_kernel.infrastructure.relay.line import Line
     from outbox_kernel.infrastructure.relay.pausing import Pause
 
@@ -29,7 +29,7 @@ PEACE_SECONDS = 60.0
 DRAIN_SECONDS_MAX = 10.0
 
 
-class Taking:
+class Receiving:
     """One queue's consumer, on an inlet of its own: what it fails over stops no other queue."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Taking:
         *,
         stopping: asyncio.Event,
         on_stored: Callable[[], None],
-        on_change: Callable[[Taking], None],
+        on_change: Callable[[Receiving], None],
     ) -> None:
         self.queue = storage.queue
         self._inlet, self._line = inlet, line

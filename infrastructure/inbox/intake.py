@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.consumer.reading import Received, Unstorable, read
-from outbox_kernel.infrastructure.consumer.troubles import pause
+from outbox_kernel.infrastructure.inbox.messages import Received, Unstorable, read
+from outbox_kernel.infrastructure.inbox.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
-    from outbox_kernel.infrastructure.consumer.burying import Burying
-    from outbox_kernel.infrastructure.consumer.storing import Storage
-    from outbox_kernel.infrastructure.consumer.troubles import Trouble
+    from outbox_kernel.infrastructure.inbox.burying import Burying
+    from outbox_kernel.infrastructure.inbox.storing import Storage
+    from outbox_kernel.infrastructure.inbox.troubles import Trouble
     from outbox_kernel.infrastructure.relay.line import Line
 
 BATCH_MAX = 500

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.consumer.storing import Storage
-from outbox_kernel.infrastructure.consumer.taking import Taking
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.inbox.receiving import Receiving
+from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.lines import BY_INDEX
 from outbox_kernel.infrastructure.relay.pausing import QUEUE
@@ -52,8 +52,8 @@ class Consumer:
         # What is stored is due for whoever has subscribed by then.
         self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
-        self._takings = [
-            Taking(
+        self._receivings = [
+            Receiving(
                 broker.inlet(each, topology, prefetch=prefetch),
                 Storage(each, schema),
                 Line(engine, settings=BY_INDEX),
@@ -73,29 +73,31 @@ class Consumer:
     async def emptied(self) -> None:
         """Return when nothing is left in the queues; where one is stuck, raise why, once the others are empty."""
         while not self._stopping.is_set():
-            found = [each.trouble or await each.is_empty() for each in self._takings]
+            found = [each.trouble or await each.is_empty() for each in self._receivings]
             if all(found):
-                for taking, each in zip(self._takings, found, strict=True):
+                for receiving, each in zip(self._receivings, found, strict=True):
                     if isinstance(each, KernelError):
                         raise each
                     if isinstance(each, BaseException):
-                        raise QueueStuck(f"queue {taking.queue!r} is stuck ({each}): see the log") from each
+                        raise QueueStuck(
+                            f"queue {receiving.queue!r} is stuck ({each}): see the log"
+                        ) from each
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
     async def run(self) -> None:
         """Serve until `stop()` or cancellation, through every loss of the broker or the database."""
         await self._begin()
-        takings = [
-            asyncio.create_task(each.run(), name=f"outbox-take-{each.queue}") for each in self._takings
+        tasks = [
+            asyncio.create_task(each.run(), name=f"outbox-take-{each.queue}") for each in self._receivings
         ]
         try:
-            await asyncio.wait(takings, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         finally:
-            for task in takings:
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait(takings)
-        for task in takings:
+            await asyncio.wait(tasks)
+        for task in tasks:
             if not task.cancelled():
                 task.result()
 
@@ -107,10 +109,10 @@ class Consumer:
             for wait in waits:
                 wait.cancel()
 
-    def _note(self, taking: Taking) -> None:
+    def _note(self, receiving: Receiving) -> None:
         """Take note of how a queue stands, and let it be seen in the database."""
-        if all(each.is_consuming for each in self._takings):
+        if all(each.is_consuming for each in self._receivings):
             self.consuming.set()
         else:
             self.consuming.clear()
-        self._relay.note_pause(f"{QUEUE}{taking.queue}", taking.pause)
+        self._relay.note_pause(f"{QUEUE}{receiving.queue}", receiving.pause)
