@@ -12,8 +12,9 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from benchmarks.relay.parcels import NoteStart
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
-from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE, read
+from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from benchmarks.relay.meter import Meter
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
-_EITHER = (True, False)
-_READS = {read(types=types, shards=shards).in_schema(None)[0] for types in _EITHER for shards in _EITHER}
 # With the number of the argument that says how many events are passed.
 _MOVES = {
     text: names.index("events")
@@ -42,7 +41,7 @@ class MeteredConnection(asyncpg.Connection):
 
     async def fetch(self, query: str, *arguments: Any, **options: Any) -> list[Any]:
         """Do as told, and note what it was."""
-        if query in _READS:
+        if options.get("record_class") is LoggedEvent:
             type(self).on_read()
         rows: list[Any] = await super().fetch(query, *arguments, **options)
         events = _MOVES.get(query)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.reader import Batch, Reader
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 WRITE_SECONDS = 0.1
 # A place that has only passed what is for others is not worth more.
 IDLE_SECONDS = 1.0
+# So many are worth a write of their own when they were the last of the log.
+BURST_EVENTS = 500
 
 
 @attrs.define
@@ -63,11 +65,18 @@ class Progress:
     def rest_seconds(self) -> float | None:
         """Return in how many seconds there is something to write; None: nothing is."""
         now, rest = time.monotonic(), None
-        for _, batches in self._ended():
-            is_idle = not any(batch.events for batch in batches)
-            due = self._idle_written_at + IDLE_SECONDS if is_idle else self._written_at + WRITE_SECONDS
+        for reader, batches in self._ended():
+            due = self._due_at(reader, batches)
             rest = due - now if rest is None else min(rest, due - now)
         return None if rest is None else max(0.0, rest)
+
+    def _due_at(self, reader: Reader, batches: Sequence[Batch]) -> float:
+        events = sum(batch.events for batch in batches)
+        if not events:
+            return self._idle_written_at + IDLE_SECONDS
+        if events >= BURST_EVENTS and reader.is_at_head and len(batches) == len(reader.batches):
+            return self._written_at  # a burst is over, and nothing is to be waited for
+        return self._written_at + WRITE_SECONDS
 
     async def write(self) -> list[Outcome]:
         """Write all places that are due, with their deliveries; return those."""
