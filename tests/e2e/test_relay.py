@@ -222,7 +222,6 @@ def test_a_stopped_relays_transaction_is_ended_by_the_server(shop: Shop) -> None
 
 
 def test_once_delivers_what_is_due_and_says_how_much(shop: Shop) -> None:
-    assert shop.outbox("relay", "--once").returncode == 0  # from now on its handler is due
     shop.emit("tea")
     done = shop.outbox("relay", "--once", "--json")
     assert done.returncode == 0

@@ -42,15 +42,19 @@ WHERE here.system_identifier::text IS DISTINCT FROM (
 """)
 
 # Give the cursors that are missing to subscriptions: what commits from this statement on is theirs, or all of the log.
+# Who reads an outbox that nobody has ever read gets all of it: what was committed before would be delivered to nobody.
 ADD_CURSORS = Statement(
     f"""
-WITH fresh AS MATERIALIZED (
+WITH untouched AS MATERIALIZED (
+  SELECT NOT EXISTS (SELECT FROM {{outbox_cursors}}) AND NOT EXISTS (
+    SELECT FROM {{outbox_subscriptions}} WHERE name <> ALL (:names::text[]) OR revision > 1) AS by_now
+), fresh AS MATERIALIZED (
   SELECT name, from_beginning, gen_random_uuid() AS reader
   FROM unnest(:names::text[], :from_beginning::bool[]) AS carried (name, from_beginning)
   WHERE NOT EXISTS (SELECT FROM {{outbox_cursors}} WHERE subscription = name)
 ), placed AS (
   INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
-  SELECT reader, 0, CASE WHEN from_beginning THEN 0
+  SELECT reader, 0, CASE WHEN from_beginning OR (SELECT by_now FROM untouched) THEN 0
                     ELSE {LAST} END,
          :server, pg_current_snapshot(), {NOW}
   FROM fresh

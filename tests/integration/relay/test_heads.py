@@ -100,6 +100,7 @@ async def test_all_heads_are_looked_at_before_a_relay_rests(
     monkeypatch.setattr(deliveries, "HEADS_MAX", 3)
     seen = Recorder()
     both = handler("h", seen), handler("busy", seen)
+    await stage.drain(handler("other", seen))
     await wait_for(stage, "busy", 10)
     await wait_for(stage, "h", 4)
     await stage.witness.execute("UPDATE outbox_deliveries SET status = 'dead' WHERE position % 3 = 0")

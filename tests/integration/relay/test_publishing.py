@@ -48,6 +48,7 @@ async def test_a_type_that_nobody_here_knows_is_published_as_it_is_stored(stage:
 async def test_a_publisher_gets_what_commits_from_its_first_start_on(stage: Stage) -> None:
     """R2."""
     broker = MemoryBroker()
+    await stage.drain(handler("other", Recorder()))
     await stage.put("before", of=uuid4())
     found = stage.relay(publishers={BANK: broker.outlet(BANK, TOPOLOGY)}, from_beginning=False)
     await found.run_until_idle()

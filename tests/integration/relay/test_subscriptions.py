@@ -70,9 +70,31 @@ async def test_a_handler_is_due_for_what_commits_after_it_first_started(stage: S
     assert new.seen == ["young"]
 
 
+async def test_who_reads_an_outbox_that_nobody_has_read_gets_all_of_it(stage: Stage) -> None:
+    """R2, D2: what was committed before there was a relay would be delivered to nobody."""
+    seen, later = Recorder(), Recorder()
+    await stage.put("old")
+    await stage.drain(handler("h", seen), from_beginning=False)
+    await stage.drain(handler("h", seen), handler("later", later), from_beginning=False)
+    assert (seen.seen, later.seen) == (["old"], [])
+
+
+async def test_one_that_was_there_once_has_read_it(stage: Stage) -> None:
+    """R2: who comes back alone after it was retired gets what commits from then on."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen), from_beginning=False)
+    await stage.witness.execute(
+        "UPDATE outbox_subscriptions SET retired_at = clock_timestamp(), revision = revision + 1"
+    )
+    await stage.put("meanwhile")
+    await stage.drain(handler("h", seen), from_beginning=False)
+    assert seen.seen == []
+
+
 async def test_what_is_open_while_a_handler_first_starts_is_due_for_it(stage: Stage, bank_url: str) -> None:
     """R2, R2b: exactly what commits from then on, however low its position."""
     seen, slow = Recorder(), await connected(bank_url)
+    await stage.drain(handler("other", Recorder()), from_beginning=False)
     transaction = slow.transaction()
     await transaction.start()
     await stage.put("open", by=slow)
