@@ -238,8 +238,8 @@ async def _some_profiles(stage: Stage) -> bool:
 
 
 async def _undelivered(stage: Stage) -> int:
-    table = f'"{_schema(stage)}".outbox_events' if _schema(stage) else "outbox_events"
-    return await _scalar(stage, f"SELECT count(*) FROM {table} WHERE status <> 'delivered'")  # noqa: S608 - a checked name
+    view = f'"{_schema(stage)}".outbox_status' if _schema(stage) else "outbox_status"
+    return await _scalar(stage, f"SELECT count(*) FROM {view} WHERE status <> 'delivered'")  # noqa: S608 - a checked name
 
 
 async def _accounts_with_two(stage: Stage) -> int:

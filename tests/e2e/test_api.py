@@ -23,7 +23,7 @@ from tests.waiting import until
 
 EVENTS = """
 SELECT event_type, aggregate_version, event_id, status, headers, payload
-FROM outbox_events WHERE aggregate_id = $1 ORDER BY position
+FROM outbox_events JOIN outbox_status USING (event_id) WHERE aggregate_id = $1 ORDER BY position
 """
 # What handlers record carries no user, but the correlation of the request that began it all.
 LEFT = """

@@ -141,7 +141,8 @@ def test_what_it_commits_from_its_api_and_its_scripts_is_handled_once(applicatio
         told = ["Thank you for 250 cents.", "order.cancelled 2", "order.paid 1", "order.placed 2"]
         asyncio.run(until(lambda: _has_mailed(client, told)))
     assert application.sql(
-        "SELECT event_type, aggregate_type, aggregate_key, aggregate_version, status FROM outbox_events ORDER BY 3, 4"
+        "SELECT event_type, aggregate_type, aggregate_key, aggregate_version, status "
+        "FROM outbox_events JOIN outbox_status USING (event_id) ORDER BY 3, 4"
     ) == [
         ("order.paid", "order", "1", 1, "delivered"),
         ("order.placed", "order", "2", 1, "delivered"),

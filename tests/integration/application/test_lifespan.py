@@ -20,7 +20,7 @@ from tests.waiting import until
 
 Ask = Callable[..., Awaitable[list[Any]]]
 
-STATUSES = "SELECT status FROM outbox_events"
+STATUSES = "SELECT status FROM outbox_status"
 LIVE = "SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()"
 
 

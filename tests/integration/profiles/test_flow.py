@@ -73,8 +73,8 @@ async def test_delivered_again_it_makes_no_second_profile(container: Container, 
     await container[SignUpHandler].handle(SignUp("ada@example.org"))
     await relay.run_until_idle()
     async with container[AsyncEngine].begin() as connection:
-        # As after a crash between the handler's commit and the mark.
-        await connection.execute(text("UPDATE outbox_events SET status = 'pending'"))
+        # As after a crash between the handler's commit and the progress that was to follow.
+        await connection.execute(text("UPDATE outbox_cursors SET rewind_to = 0"))
         await connection.execute(text("DELETE FROM profiles"))
     counts = await relay.run_until_idle()
     assert counts.delivered == 2
