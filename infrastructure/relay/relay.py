@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.relay.ending import EndsWhenCancelled
@@ -159,9 +160,10 @@ class OutboxRelay:
             _log.warning("%s", sentence, extra={"handler": name})
 
     def look(self) -> None:
-        """Look at once for events that somebody in this process has just committed."""
+        """Look at once for events that somebody in this process has just committed, and let other relays look too."""
         if self._shift is not None:
             self._shift.hear("")
+        wake_relays(self.engine.sync_engine, self._settings.channel)
 
     def note_pause(self, name: str, pause: Pause | None) -> None:
         """Let `status` and `doctor` show what somebody in this process waits for; without a pause, no more."""

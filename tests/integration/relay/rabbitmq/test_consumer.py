@@ -20,6 +20,7 @@ from outbox_kernel.kernel import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.post import MOMENT, Post
 from tests.relaying import Recorder, Stage, handler
+from tests.serving import has_seen
 from tests.waiting import until
 
 pytestmark = pytest.mark.brokers
@@ -125,10 +126,8 @@ async def test_a_handler_with_a_queue_is_not_for_events_of_its_own_database(post
     assert await stage.events() == {"a": "delivered"}
 
 
-async def test_where_the_event_is_there_already_only_the_queues_deliveries_are_added(
-    post: Post, stage: Stage
-) -> None:
-    """T3: a database that publishes and consumes, or two queues that bring one event."""
+async def test_what_another_queue_has_brought_is_for_this_ones_handlers_too(post: Post, stage: Stage) -> None:
+    """T3: in one row."""
     first, second = Recorder(), Recorder()
     audit = post.topology.queues[1].name
     post.topology = post.topology.with_optional([audit])
@@ -138,14 +137,30 @@ async def test_where_the_event_is_there_already_only_the_queues_deliveries_are_a
         await until(lambda: delivered(stage, "a"))
     await post.note("a", ids=ids, queue=audit)
     async with consuming(post, stage, noting(post, second, "audit", audit), queue=audit):
-        await until(lambda: settled(stage, "a", "audit"))
+        await until(lambda: has_seen(second, {"a"}))
+        await until(lambda: delivered(stage, "a"))
     assert (first.seen, second.seen) == (["a"], ["a"])
     assert len(await stage.witness.fetch("SELECT FROM outbox_events")) == 1
-    assert await delivered(stage, "a")
+    assert await post.is_empty()
 
 
-async def settled(stage: Stage, what: str, name: str) -> bool:
-    return (await stage.deliveries()).get((what, name)) == "done"
+async def test_an_id_that_comes_again_with_other_content_is_buried_and_told(
+    post: Post, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T3: it would be lost if it were acknowledged."""
+    await post.declare()
+    ids = await post.note("a")
+    await post.note("forged", ids=ids)
+    await post.note("b")
+    async with consuming(post, stage):
+        await until(lambda: lies(post, post.dead, 1))
+        await until(lambda: delivered(stage, "a", "b"))
+    [letter] = await post.take(post.dead)
+    assert json.loads(letter.body)["what"] == "forged"
+    assert "another event has its id" in str(letter.headers[REASON_HEADER])
+    assert "message goes to the dead letters: another event has its id" in caplog.text
+    assert await post.is_empty()
+    assert list(await stage.events()) == ["a", "b"]
 
 
 async def test_what_nobody_handles_is_stored_and_done(post: Post, stage: Stage) -> None:
