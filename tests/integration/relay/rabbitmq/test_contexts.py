@@ -18,7 +18,6 @@ from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import survey
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.settings import Settings
 from tests import stranger
 from tests.brokers import Broker
@@ -101,9 +100,7 @@ async def test_what_contexts_publish_arrives_as_on_the_first_day(
     """T1, T2, X5: by queue, what a client of another make reads; what no publisher selects is not among it."""
     for number, (event_type, payload) in enumerate(first_day(), start=1):
         await put(stage, number, event_type, payload)
-    publishers = publishers_of(settings_of(rabbitmq_broker))
-    relay = OutboxRelay(stage.engine, stage.container, handlers=[], publishers=publishers)
-    await relay.run_until_idle()
+    await stage.relay(publishers=publishers_of(settings_of(rabbitmq_broker))).run_until_idle()
     arrived: dict[str, list[Any]] = {}
     for queue in ("group_message_processing", "scheduled_message_processing", "family_events"):
         read = await asyncio.to_thread(list, stranger.read(rabbitmq_broker.url, queue))
@@ -111,7 +108,7 @@ async def test_what_contexts_publish_arrives_as_on_the_first_day(
         arrived[queue] = sorted(found, key=lambda each: each["routing_key"])
     for queue, messages in arrived.items():
         assert messages == json.loads((GOLDEN / f"{queue}.json").read_text())
-    assert set((await stage.witness.fetch("SELECT DISTINCT status FROM outbox_events"))[0]) == {"delivered"}
+    assert set((await stage.witness.fetch("SELECT DISTINCT status FROM outbox_status"))[0]) == {"delivered"}
 
 
 async def test_the_queues_are_those_that_were_agreed_on(rabbitmq_broker: Broker, link: Link) -> None:
