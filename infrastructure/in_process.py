@@ -85,7 +85,9 @@ class InProcessEventDispatcher:
                     else StoredEvent.of(event, headers=delivery.headers)
                 )
                 async with asyncio.timeout(registration.timeout_seconds), whole:
-                    await caller(registration, self._container)(given)
+                    await caller(registration, self._container)(
+                        given if registration.batch is None else [given]
+                    )
         except BaseException:  # noqa: BLE001 - a handler may raise anything
             if given_up.is_set():
                 return  # whoever dispatches is cancelled, which is no failure of the handler's

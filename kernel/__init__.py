@@ -22,6 +22,7 @@ from outbox_kernel.kernel.dispatching import EventDispatcher
 from outbox_kernel.kernel.errors import Reject, RetryAfter, Unavailable
 from outbox_kernel.kernel.events import DomainEvent, event, sensitive
 from outbox_kernel.kernel.handlers import (
+    BatchHandler,
     EventHandler,
     HandlerRegistration,
     discover_handlers,
@@ -40,6 +41,7 @@ __all__ = [
     "EXPONENTIAL",
     "TIERED",
     "AggregateRoot",
+    "BatchHandler",
     "Conflict",
     "Delivery",
     "DomainError",

@@ -29,10 +29,10 @@ def check_options(registration: HandlerRegistration) -> None:
         raise _refused(registration, "on_dead", registration.on_dead, "choose 'park' or 'continue'")
     if registration.start not in ("now", "beginning"):
         raise _refused(registration, "start", registration.start, "choose 'now' or 'beginning'")
-    if registration.concurrency is not None and not _is_count(registration.concurrency):
-        raise _refused(
-            registration, "concurrency", registration.concurrency, "give a whole number, one or more"
-        )
+    for option in ("batch", "concurrency"):
+        value = getattr(registration, option)
+        if value is not None and not _is_count(value):
+            raise _refused(registration, option, value, "give a whole number, one or more")
     if registration.rate is not None and interval_seconds(registration.rate) is None:
         remedy = "say how many in how long, as '100/s', '30/min' or '500/h'"
         raise _refused(registration, "rate", registration.rate, remedy)

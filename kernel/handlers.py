@@ -7,8 +7,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import attrs
 
@@ -16,13 +15,14 @@ from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.calling import check_parameters
 from outbox_kernel.kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.handled_types import check_annotation
 from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS, check_options
 from outbox_kernel.kernel.matching import check_pattern, matches
 from outbox_kernel.kernel.stored import StoredEvent
-from outbox_kernel.kernel.wire.types import admits, is_subclass, is_union, resolved, unwrapped
+from outbox_kernel.kernel.wire.types import is_subclass, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from outbox_kernel.kernel.catalogue import EventType
     from outbox_kernel.kernel.retry import RetrySchedule
@@ -38,12 +38,19 @@ class EventHandler(Protocol[E_contra]):
         """React. Returning is success, raising is failure; `Reject` and `RetryAfter` say more."""
 
 
+class BatchHandler(Protocol[E_contra]):
+    """Reacts to several events at once, under `batch=`; its effect is one for all of them."""
+
+    async def handle(self, events: Sequence[E_contra], /) -> None:
+        """React to all. What is raised is the failure of one of them, which is then sought."""
+
+
 @attrs.frozen
 class HandlerRegistration:
     """A handler, a class or a function, under its stable name, with what it handles and how."""
 
     name: str
-    handler: type[EventHandler[Any]] | Callable[..., Any]
+    handler: type[EventHandler[Any] | BatchHandler[Any]] | Callable[..., Any]
     events: tuple[type[DomainEvent], ...]
     """Whose events it gets as objects of their classes."""
     renamed_from: str | None = None
@@ -62,6 +69,8 @@ class HandlerRegistration:
     """How many of its runs there may be at once, over all relays; None: each relay has a limit of its own."""
     rate: str | None = None
     """How many of its runs may begin in how long, over all relays."""
+    batch: int | None = None
+    """How many events it is given at once, at the most; None: each by itself."""
 
     @property
     def is_bounded(self) -> bool:
@@ -87,6 +96,7 @@ def handles(  # noqa: PLR0913 - options, each by its name
     start: Literal["now", "beginning"] = "now",
     concurrency: int | None = None,
     rate: str | None = None,
+    batch: int | None = None,
 ) -> Callable[[H], H]:
     """Register a class or a function as handler of these events, given as classes or as patterns of their names.
 
@@ -98,12 +108,12 @@ def handles(  # noqa: PLR0913 - options, each by its name
     _check_events(classes, patterns)
 
     def register(handler: H) -> H:
-        _check_handler(handler, classes, patterns)
+        _check_handler(handler, classes, patterns, in_batches=batch is not None)
         own = _default_name(handler) if name is None else name
         _add(
             HandlerRegistration(
                 *(own, handler, classes, renamed_from, retry, timeout, ordered, on_dead, queue, patterns),
-                *(atomic, start, concurrency, rate),
+                *(atomic, start, concurrency, rate, batch),
             )
         )
         return handler
@@ -132,7 +142,9 @@ def _check_events(classes: tuple[Any, ...], patterns: tuple[str, ...]) -> None:
         check_pattern(pattern)
 
 
-def _check_handler(handler: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...]) -> None:
+def _check_handler(
+    handler: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...], *, in_batches: bool
+) -> None:
     if not isinstance(handler, type) and not inspect.isfunction(handler):
         raise DefinitionError(f"@handles stands on a class or a function, and {handler!r} is neither")
     if not (classes or patterns):
@@ -152,7 +164,8 @@ def _check_handler(handler: Any, classes: tuple[type[DomainEvent], ...], pattern
     taken = [each.annotation for each in inspect.signature(handle).parameters.values()]
     taken = taken[1:2] if isinstance(handler, type) else taken[:1]
     if taken not in ([], [inspect.Parameter.empty]):
-        _check_annotation(handler.__name__, resolved(taken[0], handle.__module__), classes, patterns)
+        declared = resolved(taken[0], handle.__module__)
+        check_annotation(handler.__name__, declared, classes, patterns, in_batches=in_batches)
 
 
 def _checked_method(cls: type) -> Any:
@@ -182,34 +195,6 @@ def _check_function(function: Callable[..., Any]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(f"{function.__qualname__} yields, so calling it does nothing; let it return")
     check_parameters(function)
-
-
-def _check_annotation(
-    name: str, declared: Any, classes: tuple[type[DomainEvent], ...], patterns: tuple[str, ...]
-) -> None:
-    """Refuse an event that a handler plainly does not take."""
-    shown = inspect.formatannotation(declared)
-    for event_class in classes:
-        if not _takes(declared, event_class):
-            raise DefinitionError(
-                f"@handles on {name} names {event_class.__name__}, but its handle takes {shown}; "
-                "make these the same, or annotate a union of all its events"
-            )
-    if patterns and not _takes(declared, StoredEvent):
-        raise DefinitionError(
-            f"@handles on {name} names the pattern {patterns[0]!r}, but its handle takes {shown}; "
-            "let it take a StoredEvent, in a union with the classes that are named as well"
-        )
-
-
-def _takes(declared: Any, cls: type) -> bool:
-    """Whether a parameter of this type may be given such an object; what cannot be told may."""
-    declared = unwrapped(declared)
-    if is_union(declared):
-        return any(_takes(member, cls) for member in get_args(declared))
-    origin = get_origin(declared)
-    # Of `list[X]` a list is meant, whatever is in it.
-    return admits(origin if isinstance(origin, type) else declared, partial(issubclass, cls))
 
 
 def _default_name(handler: Callable[..., Any]) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         EXPONENTIAL,
         TIERED,
         AggregateRoot,
+        BatchHandler,
         Conflict,
         DomainError,
         DomainEvent,
@@ -75,9 +76,9 @@ if TYPE_CHECKING:
 # The imports above once more, for who runs the code instead of checking it; a test holds the two together.
 NAMES_BY_HOME = {
     "outbox_kernel.kernel": (
-        "EXPONENTIAL TIERED AggregateRoot Conflict DomainError DomainEvent EventBus EventDispatcher EventHandler "
-        "Forbidden NotFound Reject Repository RetryAfter RetrySchedule StoredEvent Unavailable UnitOfWork applies "
-        "clock current_delivery current_headers deserialize_event discover_handlers event event_context "
+        "EXPONENTIAL TIERED AggregateRoot BatchHandler Conflict DomainError DomainEvent EventBus EventDispatcher "
+        "EventHandler Forbidden NotFound Reject Repository RetryAfter RetrySchedule StoredEvent Unavailable UnitOfWork "
+        "applies clock current_delivery current_headers deserialize_event discover_handlers event event_context "
         "get_handlers_for handles retry_on_conflict sensitive serialize_event upcasts"
     ),
     "outbox_kernel.kernel.aggregate": "aggregate",
@@ -97,6 +98,7 @@ __all__ = [
     "EXPONENTIAL",
     "TIERED",
     "AggregateRoot",
+    "BatchHandler",
     "Conflict",
     "DomainError",
     "DomainEvent",

@@ -53,6 +53,8 @@ class HandlerRun:
     """The name that the handler was renamed from."""
     database: str | None = None
     """Where the outbox is, as DATABASE tells it; None: wherever the handler writes."""
+    others: tuple[UUID, ...] = ()
+    """The other events of a batch, of which it has its effect at once."""
     committed: bool = False
     committing: bool = False
     """Its receipt is written, and the commit is under way."""
@@ -72,6 +74,11 @@ class HandlerRun:
     """The transaction of all that it does, if it is atomic."""
     _waited_seconds: float = 0.0
     _waiting_since: float | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names under which it may have handled an event."""
+        return sorted({self.handler, self.former or self.handler})
 
     @property
     def delivery(self) -> Delivery:
@@ -162,9 +169,9 @@ class HandlerRun:
         if self.committed or len(places) > 1:
             raise self._second_commit()
         values = {
-            "event_id": self.event_id,
-            # Sorted, so that old and new code take the two in one order.
-            "names": sorted({self.handler, self.former or self.handler}),
+            # Sorted, so that runs of one batch, and old and new code, take them in one order.
+            "event_ids": sorted((self.event_id, *self.others)),
+            "names": self.names,
             "relay": self.relay,
             "epoch": self.epoch,
             "now": None,

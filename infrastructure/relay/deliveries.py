@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.relay.due_turns import DueTurns
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.roster import Ability
 from outbox_kernel.infrastructure.relay.rows import DueDelivery, Outcome
-from outbox_kernel.infrastructure.relay.subscriber import turns_of
+from outbox_kernel.infrastructure.relay.works import turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

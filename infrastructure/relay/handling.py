@@ -46,6 +46,10 @@ class Handling:
 
     async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
         """Run it over one event; raise Away if something that it needs is."""
+        return await self.perform(worker, self.run_of(worker, work))
+
+    def run_of(self, worker: Worker, work: Work) -> Run:
+        """Return a run over one event, which has not begun."""
         carried, row = self.carried, work.row
         receipt = HandlerRun(
             *(row.event_id, carried.name, self.lease.relay, self.lease.epoch),
@@ -54,7 +58,11 @@ class Handling:
             database=self.database,
             tell=lambda: row.delivery(work.attempts + 1),
         )
-        run = worker.run = Run(carried, row, work.attempts, receipt, worker.task)
+        return Run(carried, row, work.attempts, receipt, worker.task)
+
+    async def perform(self, worker: Worker, run: Run) -> Verdict | None:
+        """Run it to its end; None if that was decided before, since it had been given up."""
+        worker.run, receipt = run, run.receipt
         try:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
@@ -77,8 +85,7 @@ class Handling:
         elif run.detached:
             workers.free_place()
 
-    def given_up(self, worker: Worker) -> Verdict:
+    def given_up(self, worker: Worker, work: Work) -> None:
         """Decide about a run that ignores its cancellation."""
-        if worker.run is None:
-            raise LookupError("nothing runs")
-        return give_up(worker.run)
+        if worker.run is not None:
+            worker.workers.performer.settled(work, give_up(worker.run), is_late=worker.is_aside)

@@ -54,11 +54,12 @@ class Bounds:
     @classmethod
     def of(cls, registration: HandlerRegistration, settings: RelaySettings) -> Self:
         """What the handler says, and else the relay."""
-        interval = interval_seconds(registration.rate)
-        batch_max = settings.batch_size_max
+        interval, at_once = interval_seconds(registration.rate), registration.batch or 1
+        batch_max = max(settings.batch_size_max, at_once)
         if registration.concurrency is not None:
-            batch_max = min(batch_max, registration.concurrency * IN_HAND_TIMES)
+            batch_max = min(batch_max, registration.concurrency * IN_HAND_TIMES * at_once)
         if interval is not None:
-            batch_max = min(batch_max, max(1, int(1 / interval)))  # what may begin within a second
-        pacer = None if interval is None else Pacer(interval)
-        return cls(registration.concurrency or settings.concurrency, batch_max, pacer)
+            batch_max = min(batch_max, max(1, int(1 / interval)) * at_once)  # what may begin within a second
+        # What is done in batches is done by one run at a time: two would have half as much each.
+        workers_max = registration.concurrency or (settings.concurrency if registration.batch is None else 1)
+        return cls(workers_max, batch_max, None if interval is None else Pacer(interval))

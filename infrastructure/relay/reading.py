@@ -81,7 +81,7 @@ class Reading:
         try:
             found = await self.log.read(
                 *(start, self.server, self._narrowed(together), self._ordered(together)),
-                self._subscriber_of(together[0]).batch_max,
+                min(self._subscriber_of(reader).batch_max for reader in together),
             )
         except BaseException:
             for reader in together:

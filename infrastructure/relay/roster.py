@@ -43,10 +43,11 @@ class Carried:
     renamed_from: str | None = attrs.field(init=False)
     on_dead: str = attrs.field(init=False)
     atomic: bool = attrs.field(init=False)
+    batch: int | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         """Copy what is read for every event."""
-        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead", "atomic"):
+        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead", "atomic", "batch"):
             object.__setattr__(self, name, getattr(self.registration, name))
 
     @property
@@ -110,6 +111,7 @@ class CarriedPublisher:
     source: ClassVar[str | None] = None
     on_dead: ClassVar[str] = "park"
     is_bounded: ClassVar[bool] = False
+    batch: ClassVar[int | None] = None
     name: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

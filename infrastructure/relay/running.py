@@ -16,6 +16,7 @@ from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
 
     from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
@@ -48,12 +49,26 @@ class Run:
     attempts: int
     receipt: HandlerRun
     task: asyncio.Task[object]
+    rows: Sequence[LoggedEvent] | None = None
+    """All that it is given at once, of which `row` is the last, if the handler takes batches."""
     started: float = attrs.field(factory=time.monotonic)
     detached: bool = False
     ended_for: str | None = None
     """Why the relay cancelled it: timeout or stop."""
     given_up: bool = False
     """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether nobody can say yet which of its events has failed, if one has."""
+        return self.rows is not None and len(self.rows) > 1
+
+    @property
+    def given(self) -> object:
+        """What the handler is called with."""
+        if self.rows is None:
+            return self.carried.given(self.row)
+        return [self.carried.given(row) for row in self.rows]
 
     def end(self, reason: str) -> None:
         """Cancel it, and let nothing of it commit any more.
@@ -77,13 +92,15 @@ class Verdict:
 
 
 DONE = Verdict("done", 0)
+SPLIT = "split"
+"""The status of a batch that has failed: which event is at fault is to be found out."""
 
 
 async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
     try:
         with handling(run.receipt):
-            given = run.carried.given(run.row)
+            given = run.given
             if run.carried.atomic:
                 async with OneTransaction(run.receipt, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
                     await run.carried.call(given)
@@ -175,10 +192,12 @@ def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
         extra=_about(run),
         exc_info=error,
     )
-    return Verdict("done", run.attempts, error_message=_told(error))
+    return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(error))
 
 
 def _failed(run: Run, error: BaseException) -> Verdict:
+    if run.is_of_several and not isinstance(error, SecondCommit):
+        return Verdict(SPLIT, 0, 0.0, _told(error))
     attempts = run.attempts + 1
     delay = _delay(run, error, attempts)
     about = {**_about(run), "attempts": attempts}

@@ -61,7 +61,7 @@ class Sending:
         self.pausing.note_success()
         return DONE
 
-    def given_up(self, _worker: Worker) -> Verdict:
+    def given_up(self, _worker: Worker, _work: Work) -> None:
         """Nothing is given up here: each call of an outlet ends by itself."""
         raise LookupError("nothing runs")
 

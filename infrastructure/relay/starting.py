@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
+from outbox_kernel.infrastructure.relay.batching import Batching
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.handling import Handling
 from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.relay.line import Line, Step
     from outbox_kernel.infrastructure.relay.lines import Lines
-    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
 
 WRITERS_LOOK_SECONDS = 0.05
@@ -109,12 +110,17 @@ class Assembly:
             found = Subscriber(carried, subscription, doing, *given, WINDOW, self.settings.batch_size_max)
             found.stand_still()  # until it is known that its broker is there
             return found
-        doing = Handling(carried, self.lease, self.schema, database)
+        doing = self._doing(carried, database, deliveries.log)
         bounds = Bounds.of(carried.registration, self.settings)
         return Subscriber(
             *(carried, subscription, doing, *given),
             *(bounds.workers_max, bounds.batch_max, bounds.pacer),
         )
+
+    def _doing(self, carried: Carried, database: str, log: Log) -> Handling:
+        if carried.batch is None:
+            return Handling(carried, self.lease, self.schema, database)
+        return Batching(carried, self.lease, self.schema, database, log)
 
     async def register(self) -> None:
         """Begin to live, hold nothing of former epochs any more, and say so."""

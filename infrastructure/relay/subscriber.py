@@ -7,7 +7,7 @@ and a publisher is what it does with an event: `handling` and `sending`.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Hashable, Iterable
 
+    from outbox_kernel.infrastructure.relay.doing import Doing, Settling
     from outbox_kernel.infrastructure.relay.pacing import Pacer
-    from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.reader import Batch, Reader
     from outbox_kernel.infrastructure.relay.roster import CarriedAny, Subscription
-    from outbox_kernel.infrastructure.relay.rows import DueDelivery, LoggedEvent
+    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
     from outbox_kernel.infrastructure.relay.running import Verdict
     from outbox_kernel.infrastructure.relay.workers import Worker
 
@@ -43,37 +43,6 @@ class Route(Enum):
     RUN = auto()
     LEAVE = auto()
     """The subscription is for them, and this process cannot run them: another can (R9)."""
-
-
-class Settling(Protocol):
-    """Who writes how deliveries went."""
-
-    def settle(self, row: LoggedEvent, outcome: Outcome) -> None:
-        """Write how a delivery went."""
-
-    def give_back(self, row: LoggedEvent, handler: str) -> None:
-        """Write that a delivery is to be run again, uncharged."""
-
-    def look_everywhere(self) -> None:
-        """Look for deliveries of which nobody has said anything."""
-
-
-class Doing(Protocol):
-    """What a subscriber does with an event."""
-
-    @property
-    def is_away(self) -> bool:
-        """Whether what it delivers to is away."""
-
-    @property
-    def pause(self) -> Pause | None:
-        """Why it stands still, for people to read."""
-
-    async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
-        """Do it; raise Away if it is nobody's failure that it was not done, and it is to be done again."""
-
-    def given_up(self, worker: Worker) -> Verdict:
-        """Decide about a run that does not end even when it is cancelled."""
 
 
 @attrs.define(eq=False)
@@ -106,8 +75,9 @@ class Subscriber:
         """Have workers."""
         self.workers = Workers(
             *(self, self.workers_max, self.changed),
-            steps_aside=self.carried.kind == "handler",
-            is_bounded=self.is_bounded,
+            # A batch that is slow is the handler's affair alone: what follows waits for it, without rows.
+            steps_aside=self.carried.kind == "handler" and self.carried.batch is None,
+            is_bounded=self.is_bounded or self.carried.batch is not None,
             pacer=self.pacer,
         )
 
@@ -166,9 +136,15 @@ class Subscriber:
             if is_suspect or route is Route.LEAVE or self._must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
-                works.append(Work(row, row.ordered_in if self.carried.ordered else None, batch))
+                works.append(Work(row, self._key_of(row), batch))
         batch.open = len(works)
         self.workers.add(works)
+
+    def _key_of(self, row: LoggedEvent) -> Hashable:
+        """Return in whose queue it is done: its aggregate's, or that of all that may be one batch with it."""
+        if self.carried.batch is not None:
+            return row.shard % self.workers_max
+        return row.ordered_in if self.carried.ordered else None
 
     def _is_suspect(self, reader: Reader) -> bool:
         # To publish runs nobody's code here.
@@ -266,14 +242,17 @@ class Subscriber:
     def must_wait(self, work: Work) -> bool:
         """Whether something before it is unsettled, or slow runs take all the room; then it is left for later."""
         batch = work.batch
-        if batch is None or (self.workers.room > 0 and not self._is_held(work.key, batch)):
+        if batch is None or (self.workers.room > 0 and not self._is_held(work.row, batch)):
             return False
         self._leave(batch, work.row)
         self._finish(batch)
         return True
 
-    def _is_held(self, key: Hashable, batch: Batch) -> bool:
-        return bool(self._held) and key is not None and self._held.holds(key, batch.read)
+    def _is_held(self, row: LoggedEvent, batch: Batch) -> bool:
+        if not (self._held and self.carried.ordered):
+            return False
+        key = row.ordered_in
+        return key is not None and self._held.holds(key, batch.read)
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end: with its batch, or as a delivery."""
@@ -302,7 +281,7 @@ class Subscriber:
 
     def given_up(self, worker: Worker, work: Work) -> None:
         """Decide about a run that ignores its cancellation."""
-        self.settled(work, self.doing.given_up(worker), is_late=worker.is_aside)
+        self.doing.given_up(worker, work)
 
     def given_back(self, work: Work, *, is_late: bool) -> None:
         """Take note that a work was ended by the relay, or has not begun, and is to be done again."""
@@ -382,16 +361,3 @@ class Subscriber:
             outcome.attempts, outcome.delay_seconds = verdict.attempts, verdict.delay_seconds
             outcome.error_message = verdict.error_message
         return outcome
-
-
-def turns_of(rows: Iterable[DueDelivery]) -> dict[str, list[Queue]]:
-    """Sort leased deliveries into turns, by handler."""
-    turns: dict[tuple[str, str], Queue] = {}
-    by_handler: dict[str, list[Queue]] = {}
-    for row in rows:
-        turn = turns.get((row.handler, row.turn))
-        if turn is None:
-            turn = turns[row.handler, row.turn] = Queue(None, is_turn=True)
-            by_handler.setdefault(row.handler, []).append(turn)
-        turn.works.append(Work(row, None, None, row.attempts))
-    return by_handler

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,39 +17,14 @@ from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS, Away, Give
 from outbox_kernel.infrastructure.relay.works import Queue, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
+    from outbox_kernel.infrastructure.relay.doing import Performer
     from outbox_kernel.infrastructure.relay.pacing import Pacer
-    from outbox_kernel.infrastructure.relay.running import Verdict
 
 SLOW_SECONDS = 1.0
 # How long workers may keep the event loop when no handler ever waits for anything.
 LOOP_SECONDS_MAX = 0.005
-
-
-class Performer(Protocol):
-    """Who says what a worker does, and hears what became of it."""
-
-    async def perform(self, worker: Worker, work: Work) -> Verdict | None:
-        """Do one work; None if what became of it is of no account. Raise Away if it is to be done again."""
-
-    def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
-        """Take note of an end."""
-
-    def stepped_aside(self, work: Work) -> None:
-        """Take note that a work is slow."""
-
-    def given_up(self, worker: Worker, work: Work) -> None:
-        """Decide about a run that does not end even when it is cancelled."""
-
-    def given_back(self, work: Work, *, is_late: bool) -> None:
-        """Take note that a work was ended by the relay, and is to be done again."""
-
-    def place_freed(self) -> None:
-        """Take note that there is room for one more that is slow."""
-
-    def must_wait(self, work: Work) -> bool:
-        """Whether something before it is unsettled; then it has been left for later."""
 
 
 @attrs.define(eq=False)
@@ -61,6 +36,8 @@ class Worker:
     work: Work | None = None
     queue: Queue | None = None
     run: Run | None = None
+    together: list[list[Work]] = attrs.Factory(list)
+    """What it has in hand of a batch, in the parts that are done at once; `work` is none of it any more."""
     is_aside: bool = False
     """It is no longer counted: what it does is slow."""
 
@@ -83,7 +60,7 @@ class Worker:
                 goes_on = await self._do(work)
                 if self.is_aside:
                     return began
-                if not goes_on or not self.workers.go_on or self._must_hand_on():
+                if self._must_hand_on() or not goes_on or not self.workers.go_on:
                     break
             if time.monotonic() - began > LOOP_SECONDS_MAX:
                 await asyncio.sleep(0)
@@ -97,22 +74,28 @@ class Worker:
         try:
             verdict = await performer.perform(self, work)
         except Away:
-            self._put_back(work)
+            self._put_back(self._unsettled(work))
             return False
         except GivenBack:
-            performer.given_back(work, is_late=self.is_aside)
+            for each in self._unsettled(work):
+                performer.given_back(each, is_late=self.is_aside)
             return False
         if verdict is None:
             return False
         performer.settled(work, verdict, is_late=self.is_aside)
         return work.batch is not None or verdict.status == "done"
 
-    def _put_back(self, work: Work) -> None:
-        """Keep a work at its place in the order: it is done again, once what it needs is back."""
-        if self.queue is None or self.is_aside or work.batch is None or self.workers.is_stopping:
-            self.workers.performer.given_back(work, is_late=self.is_aside)
+    def _unsettled(self, work: Work) -> list[Work]:
+        together, self.together = self.together, []
+        return [each for part in together for each in part] or [work]
+
+    def _put_back(self, works: Sequence[Work]) -> None:
+        """Keep works at their place in the order: they are done again, once what they need is back."""
+        if self.queue is None or self.is_aside or works[0].batch is None or self.workers.is_stopping:
+            for each in works:
+                self.workers.performer.given_back(each, is_late=self.is_aside)
         else:
-            self.queue.works.appendleft(work)
+            self.queue.works.extendleft(reversed(works))
 
     def _must_hand_on(self) -> bool:
         """Let another worker go on if the handler has left something in this one's context."""
@@ -353,16 +336,23 @@ class Workers:
         run, work, queue = worker.run, worker.work, worker.queue
         if run is None or run.detached or worker.is_aside or work is None or queue is None:
             return
-        run.detached = True
+        if self._steps_aside:
+            self._set_aside(worker, run)
+            self.performer.stepped_aside(work)
+            self.left(queue)
+
+    def _set_aside(self, worker: Worker, run: Run) -> None:
+        run.detached = worker.is_aside = True
         self.slow += 1
-        worker.is_aside = True
         self._counted -= 1
-        self.performer.stepped_aside(work)
-        self.left(queue)
 
     def _give_up(self, worker: Worker) -> None:
         if worker.work is not None:
             self.performer.given_up(worker, worker.work)
+        if worker.run is not None and not worker.is_aside:
+            self._set_aside(worker, worker.run)
+            if worker.queue is not None:
+                self.left(worker.queue)
         self._all.discard(worker)
         self._given_up.add(worker.task)
         self.changed.set()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from outbox_kernel.infrastructure.relay.reader import Batch
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.relay.rows import DueDelivery, LoggedEvent
 
 
 @attrs.define(eq=False)
@@ -33,3 +33,16 @@ class Queue:
     works: deque[Work] = attrs.Factory(deque)
     is_turn: bool = False
     """Whether these are deliveries: one that does not succeed ends the turn."""
+
+
+def turns_of(rows: Iterable[DueDelivery]) -> dict[str, list[Queue]]:
+    """Sort leased deliveries into turns, by handler."""
+    turns: dict[tuple[str, str], Queue] = {}
+    by_handler: dict[str, list[Queue]] = {}
+    for row in rows:
+        turn = turns.get((row.handler, row.turn))
+        if turn is None:
+            turn = turns[row.handler, row.turn] = Queue(None, is_turn=True)
+            by_handler.setdefault(row.handler, []).append(turn)
+        turn.works.append(Work(row, None, None, row.attempts))
+    return by_handler

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
 
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.context import Header
-    from outbox_kernel.kernel.handlers import EventHandler, HandlerRegistration
+    from outbox_kernel.kernel.handlers import BatchHandler, EventHandler, HandlerRegistration
 
 E = TypeVar("E", bound=DomainEvent | StoredEvent)
 
 
+@overload
 async def run_handler(
     handler: EventHandler[E] | Callable[[E], object],
     event: E | DomainEvent,
@@ -38,33 +40,86 @@ async def run_handler(
     aggregate_type: str | type[AggregateRoot] | None = None,
     aggregate_id: object = None,
     aggregate_version: int | None = None,
+) -> None: ...
+
+
+@overload
+async def run_handler(
+    handler: BatchHandler[E] | Callable[[Sequence[E]], object],
+    event: Sequence[E | DomainEvent],
+    *,
+    position: int = 1,
+    attempt: int = 1,
+    headers: Mapping[str, Header] | None = None,
+) -> None: ...
+
+
+async def run_handler(
+    handler: Any,
+    event: Any,
+    *,
+    position: int = 1,
+    attempt: int = 1,
+    headers: Mapping[str, Header] | None = None,
+    **stream: Any,
 ) -> None:
-    """Let one handler handle one event; whatever it raises comes out.
+    """Let one handler handle one event, or with batch= several; whatever it raises comes out.
 
     The handler gets the event as a relay would restore it, with where it stands (taken from a recorded
     event, or from the arguments), and `current_delivery()` tells it position, attempt and headers. What
     it commits carries `causation_id` and `correlation_id`. One of a pattern gets it as a `StoredEvent`. Of a
     function give what else it asks for with `functools.partial`; one that is not `async` runs in a thread.
 
+    One with batch= gets a list: give it one, of events that stand one behind the other from `position` on.
+    Then `current_delivery()` tells of the last.
+
     A second effect, committed by units of work in memory, is a SecondCommit, even if the handler swallows it. One that
     is registered with atomic=True may have several, and leaves none when it raises.
     """
-    if isinstance(event, StoredEvent):
-        given: Any = attrs.evolve(
-            event, position=event.position or position, headers={**event.headers, **(headers or {})}
-        )
-        delivery = Delivery(event.event_id, given.position, attempt, given.headers)
-    else:
-        delivery = Delivery(event.event_id, position, attempt, dict(headers or {}))
-        given = _restored(event, aggregate_type, aggregate_id, aggregate_version)
-        if _gets_it_stored(handler, event):
-            given = StoredEvent.of(given, position=position, headers=delivery.headers)
-    method = getattr(handler, "handle", None)
-    handle: Any = _function(cast("Callable[[E], object]", handler)) if method is None else method
-    mine = _registrations(handler)
+    in_batches = isinstance(event, Sequence)
+    mine, given, deliveries = _checked(handler, in_batches=in_batches), [], []
+    for number, each in enumerate(event if in_batches else [event]):
+        delivery = Delivery(each.event_id, position + number, attempt, headers or {})
+        found, delivery = _given(handler, each, delivery, stream)
+        given.append(found)
+        deliveries.append(delivery)
+    if not deliveries:
+        raise ValueError("a relay gives a handler at least one event")
+    method, last = getattr(handler, "handle", None), deliveries[-1]
+    handle = _function(handler) if method is None else method
     name = mine[0].name if mine else getattr(_written(handler), "__qualname__", type(handler).__qualname__)
-    with trying(Trial(name, event.event_id, any(each.atomic for each in mine))), handling(delivery):
-        await handle(given)
+    with trying(Trial(name, last.event_id, any(each.atomic for each in mine))), handling(last):
+        await handle(given if in_batches else given[0])
+
+
+def _checked(handler: object, *, in_batches: bool) -> list[HandlerRegistration]:
+    """Return how it is registered; refuse what a relay would not give it."""
+    mine = _registrations(handler)
+    for each in mine:
+        if in_batches != (each.batch is not None):
+            said = (
+                "has no batch=: give it one event"
+                if in_batches
+                else f"has batch={each.batch}: give it a list"
+            )
+            raise DefinitionError(f"handler {each.name!r} {said}, as a relay does")
+    return mine
+
+
+def _given(
+    handler: Any, event: Any, delivery: Delivery, stream: dict[str, Any]
+) -> tuple[DomainEvent | StoredEvent, Delivery]:
+    """Return an event as the handler gets it, and what it may read about this attempt."""
+    if isinstance(event, StoredEvent):
+        stored = attrs.evolve(
+            event, position=event.position or delivery.position, headers={**event.headers, **delivery.headers}
+        )
+        return stored, attrs.evolve(delivery, position=stored.position, headers=stored.headers)
+    delivery = attrs.evolve(delivery, headers=dict(delivery.headers))
+    restored = _restored(event, **stream)
+    if _gets_it_stored(handler, event):
+        return StoredEvent.of(restored, position=delivery.position, headers=delivery.headers), delivery
+    return restored, delivery
 
 
 def _function(handler: Callable[..., object]) -> Callable[..., Any]:
@@ -97,9 +152,9 @@ def _gets_it_stored(handler: object, event: DomainEvent) -> bool:
 
 def _restored(
     event: DomainEvent,
-    aggregate_type: str | type[AggregateRoot] | None,
-    aggregate_id: object,
-    aggregate_version: int | None,
+    aggregate_type: str | type[AggregateRoot] | None = None,
+    aggregate_id: object = None,
+    aggregate_version: int | None = None,
 ) -> DomainEvent:
     """Return the event as a relay would restore it, where the arguments say that it stands, or else where it does."""
     event_type = event_type_of(type(event))

@@ -94,6 +94,10 @@ def test_a_run_over_several_events_counts_for_each(clock: Clock) -> None:
         ({"rate": "50/s"}, 100, 50),
         ({"rate": "30/min"}, 100, 1),
         ({"concurrency": 2, "rate": "50/s"}, 2, 8),
+        ({"batch": 200}, 1, 1_000),
+        ({"batch": 5_000}, 1, 5_000),
+        ({"batch": 200, "concurrency": 2}, 2, 1_000),
+        ({"batch": 20, "rate": "2/s"}, 1, 40),
     ],
 )
 def test_little_is_in_hand_of_what_has_a_bound(

@@ -1,6 +1,6 @@
 """K5: who reacts to which event, under which stable name and by which rules."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import pytest
@@ -425,3 +425,82 @@ def test_a_handler_of_a_pattern_that_takes_no_stored_event_is_refused(annotation
 def test_a_handler_of_a_pattern_takes_a_stored_event(annotation: Any) -> None:
     handles("order.*")(taking(annotation))
     assert [found.patterns for found in registered_handlers()] == [("order.*",)]
+
+
+# --- batches ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        Sequence[Opened],
+        "Sequence[Opened]",
+        "list[Opened | Closed]",
+        Iterable[Opened],
+        Sequence[DomainEvent],
+        Sequence[Any],
+        "Sequence[Missing]",
+        list,
+        Sequence,
+        Annotated[Sequence[Opened], 1],
+        Sequence[Opened] | None,
+        object,
+        Any,
+        TypeVar("T"),
+    ],
+    ids=str,
+)
+def test_with_batch_it_takes_a_sequence_of_its_events(annotation: Any) -> None:
+    """R16."""
+    handles(Opened, batch=200)(taking(annotation))
+    assert [found.batch for found in registered_handlers()] == [200]
+
+
+@pytest.mark.parametrize(
+    "annotation", [Opened, "Opened", Opened | None, tuple[Opened, ...], set[Opened]], ids=str
+)
+def test_with_batch_one_event_is_no_sequence(annotation: Any) -> None:
+    """R16: it would be called with a list."""
+    sentence = (
+        r"@handles on Log has batch=, but its handle takes .*; annotate Sequence\[Opened\], since it gets"
+    )
+    with pytest.raises(DefinitionError, match=sentence):
+        handles(Opened, batch=200)(taking(annotation))
+    assert registered_handlers() == ()
+
+
+@pytest.mark.parametrize("batch", [0, -1, True, "200", 1.5])
+def test_how_many_at_once_is_a_whole_number(batch: Any) -> None:
+    with pytest.raises(DefinitionError, match=f"batch={batch!r}; give a whole number, one or more"):
+        handles(Opened, batch=batch)(taking(Sequence[Opened]))
+    assert registered_handlers() == ()
+
+
+def test_with_batch_another_event_is_refused() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"names Opened, but its handle takes .*Closed.*; make these the same"
+    ):
+        handles(Opened, batch=200)(taking(Sequence[Closed]))
+
+
+def test_with_batch_a_pattern_is_for_stored_events() -> None:
+    handles("handlers.*", batch=200)(taking(Sequence[StoredEvent]))
+    with pytest.raises(DefinitionError, match="let it take a StoredEvent"):
+        handles("handlers.*", name="other", batch=200)(taking(Sequence[Opened]))
+
+
+def test_a_function_may_take_batches() -> None:
+    @handles(Opened, name="log", batch=200)
+    def log(events: Sequence[Opened]) -> None: ...
+
+    with pytest.raises(
+        DefinitionError, match=r"alone has batch=, but its handle takes .*Opened; annotate Sequence"
+    ):
+
+        @handles(Opened, name="alone", batch=200)
+        async def alone(event: Opened) -> None: ...
+
+
+def test_without_batch_a_sequence_is_refused_with_the_remedy() -> None:
+    with pytest.raises(DefinitionError, match="or give it batch= to get several at once"):
+        handles(Opened)(taking(Sequence[Opened]))

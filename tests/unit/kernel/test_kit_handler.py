@@ -1,8 +1,9 @@
 """K12: one handler in a unit test, run as a relay would run it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 import attrs
@@ -302,3 +303,66 @@ async def test_a_function_that_asks_for_more_is_told_how_to_be_given_it() -> Non
         await run_handler(partial(greet, uow=InMemoryUnitOfWork()), Opened("ada"))
     await run_handler(partial(greet, uow=InMemoryUnitOfWork(), sender="shop"), Opened("ada"))
     assert seen == ["shop: ada"]
+
+
+# --- batches ----------------------------------------------------------------------------------------
+
+
+async def test_a_handler_of_batches_gets_a_list_as_a_relay_restores_it() -> None:
+    """R16."""
+    seen: list[Opened] = []
+
+    @handles(Opened, name="handled.load", batch=10)
+    class Load:
+        async def handle(self, events: Sequence[Opened]) -> None:
+            assert isinstance(events, list)
+            seen.extend(events)
+            assert current_delivery().position == 6
+
+    events = [Opened("ada"), Opened("grace")]
+    await run_handler(Load(), events, position=5)
+    assert seen == events
+    assert not any(mine is theirs for mine, theirs in zip(seen, events, strict=True))
+
+
+async def test_a_function_of_batches_may_run_in_a_thread() -> None:
+    seen = list[str]()
+
+    @handles("handled.*", name="handled.load", batch=10)
+    def load(events: Sequence[StoredEvent], sink: list[str]) -> None:
+        sink.extend(f"{each.position} {each.event_type}" for each in events)
+
+    await run_handler(partial(load, sink=seen), [Opened("ada"), Welcomed("ada")])
+    assert seen == ["1 handled.opened", "2 handled.welcomed"]
+
+
+async def test_what_a_relay_would_not_give_is_refused() -> None:
+    """K12: a test would pass with what never happens."""
+
+    @handles(Opened, name="handled.load", batch=10)
+    async def load(events: Sequence[Opened]) -> None: ...
+
+    @handles(Opened, name="handled.note")
+    async def note(event: Opened) -> None: ...
+
+    one: Any = Opened("ada")
+    with pytest.raises(DefinitionError, match=r"'handled.load' has batch=10: give it a list"):
+        await run_handler(load, one)
+    several: Any = [one]
+    with pytest.raises(DefinitionError, match=r"'handled.note' has no batch=: give it one event"):
+        await run_handler(note, several)
+    with pytest.raises(ValueError, match="at least one event"):
+        await run_handler(load, [])
+
+
+async def test_a_second_effect_of_a_batch_is_a_second_commit() -> None:
+    uow = InMemoryUnitOfWork()
+
+    async def twice(events: Sequence[Opened]) -> None:
+        for each in events:
+            async with uow:
+                uow.emit(Welcomed(each.owner))
+                await uow.commit()
+
+    with pytest.raises(SecondCommit):
+        await run_handler(twice, [Opened("ada"), Opened("grace")])
