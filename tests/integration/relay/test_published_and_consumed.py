@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.inbox.messages import Received, read
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
+from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.kernel import Reject, current_delivery
 from tests.posting import BANK, TOPOLOGY, relay, told
 from tests.relaying import Recorder, Stage, handler
@@ -211,6 +212,28 @@ async def test_a_long_way_of_arrivals_is_read_stretch_by_stretch(circle: Circle)
     await queue_relay.run_until_idle()
     assert [what for what in seen.seen if what != "new"] == whats
     assert seen.seen[::51] == ["n0", *(f"n{start}" for start in range(50, 200, 50))]
+
+
+async def test_what_came_back_stays_until_the_queues_handlers_have_it_and_goes_as_a_whole(
+    circle: Circle,
+) -> None:
+    """R13: however long ago its own have passed it."""
+    stage = circle.stage
+    await circle.put("a")
+    await circle.publish()
+    await circle.bring()
+    assert await purged(stage) == 0
+    await circle.consume(Recorder())
+    assert await purged(stage) == 1
+    assert await stage.witness.fetch("SELECT FROM outbox_arrivals") == []
+
+
+async def purged(stage: Stage) -> int:
+    """How many events a relay purges that begins eight days later."""
+    keeper = Retention(await stage.log(at=8 * 86_400.0), 7.0)
+    while await keeper.step():
+        pass
+    return keeper.purged.events
 
 
 async def test_a_relay_that_serves_hears_of_it_at_once(circle: Circle) -> None:
