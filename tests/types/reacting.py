@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_type
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from outbox_kernel import (
     EXPONENTIAL,
     TIERED,
+    BatchHandler,
     DomainEvent,
     EventHandler,
     Reject,
@@ -61,11 +63,23 @@ async def audit(event: StoredEvent) -> None:
     assert_type(event, StoredEvent)
 
 
+@handles(OrderPlaced, OrderShipped, batch=200, rate="30/min")
+class Load:
+    async def handle(self, events: Sequence[OrderPlaced | OrderShipped]) -> None:
+        assert_type(events[0].order_id.value.hex, str)
+
+
+@handles("order.*", batch=200)
+def count(events: Sequence[StoredEvent]) -> None:
+    assert_type(events[-1], StoredEvent)
+
+
 def what_they_are(ship: ShipOrderHandler) -> None:
     handler: EventHandler[OrderPlaced] = ShipOrder(ship)
     also: EventHandler[OrderShipped] = Tell()
+    many: BatchHandler[OrderShipped] = Load()
     assert_type(ShipOrder(ship).ship, ShipOrderHandler)
     assert_type(get_handlers_for(OrderPlaced), tuple[HandlerRegistration, ...])
     event_class: type[DomainEvent] = OrderPlaced
     get_handlers_for(event_class)
-    print(handler, also)  # noqa: T201 - they are only checked
+    print(handler, also, many)  # noqa: T201 - they are only checked

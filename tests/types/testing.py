@@ -32,7 +32,7 @@ from tests.types.domain import (
     OrderPlaced,
     OrderShipped,
 )
-from tests.types.reacting import ShipOrder
+from tests.types.reacting import Load, ShipOrder, count
 from tests.types.use_cases import AlreadyShipped, PlaceOrder, PlaceOrderHandler, ShipOrderHandler
 
 ADDRESS = Address(street="Main", city="Bonn")
@@ -81,6 +81,12 @@ def test_a_counter_counts() -> None:
 async def test_a_handler_says_no() -> None:
     event = OrderPlaced(OrderId(uuid4()), Money(Decimal(0)), ADDRESS)
     await run_handler(ShipOrder(ShipOrderHandler(InMemoryOrdersUnitOfWork())), event)
+
+
+async def test_many_are_loaded_at_once() -> None:
+    shipped = [OrderShipped(OrderId(uuid4()), timedelta(1)) for _ in range(3)]
+    await run_handler(Load(), shipped, position=5)
+    await run_handler(count, shipped)
 
 
 def test_time_stands_still() -> None:

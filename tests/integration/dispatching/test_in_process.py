@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 from uuid import uuid4
@@ -323,3 +324,21 @@ async def test_handlers_of_patterns_get_events_as_they_would_be_stored() -> None
         [stored] = [each for each in seen if isinstance(each, StoredEvent)]
         assert stored == StoredEvent.of(rang, headers={"user_id": "u-1"})
         assert [each for each in seen if each is not stored] == [broke]
+
+
+async def test_handlers_of_batches_get_each_event_as_a_batch_of_one() -> None:
+    """K6, R16: here each handler runs for each event by itself."""
+    with isolated_definitions():
+        seen: list[Sequence[DomainEvent]] = []
+
+        @event("bell.rang")
+        class Rang(DomainEvent):
+            how: str
+
+        @handles(Rang, batch=10)
+        async def count(events: Sequence[Rang]) -> None:
+            seen.append(events)
+
+        rings = [Rang("loud"), Rang("low")]
+        await InProcessEventDispatcher(Container()).dispatch(rings)
+        assert sorted(seen, key=lambda each: each[0].occurred_at) == [[each] for each in rings]
