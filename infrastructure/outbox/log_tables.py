@@ -68,6 +68,8 @@ outbox_progress = Table(
     Column("server", Integer, nullable=False, comment="by whose transaction ids the snapshot counts"),
     Column("events", Integer, nullable=False, server_default=text("0"), comment="passed since the last"),
     Column("snapshot", PgSnapshot, nullable=False, comment="which transactions' events are passed"),
+    Column("late_position", BigInteger, comment="up to here late_snapshot counts, too; null: nowhere"),
+    Column("late_snapshot", PgSnapshot, comment="by which what was late is read, a batch at a time"),
     # By it the views find when a reader passed an event.
     Index("outbox_progress_position", "reader", "position", "number"),
     comment="Where readers stood in the log, a row each time it was written down; never updated.",

@@ -33,9 +33,6 @@ from outbox_kernel.infrastructure.outbox.views import with_log_views
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
 
-DELIVERY_STATES = ("waiting", "leased", "done", "skipped", "dead")
-RECEIPT_KEY = "outbox_receipts_pkey"
-
 
 outbox_deliveries = Table(
     "outbox_deliveries",

@@ -37,11 +37,12 @@ COMMENTS = {
 # LATERAL with a LIMIT, which no planner turns into a join of all progress there is.
 CURSOR_PLACES = """
 SELECT cursor.subscription, cursor.shard, cursor.lease_relay AS owner, cursor.reader,
-       least(place.position, cursor.rewind_to) AS position, place.snapshot, place.server, place.recorded_at,
-       server.floor
+       least(place.position, cursor.rewind_to) AS position, place.snapshot, place.late_position, place.late_snapshot,
+       place.server, place.recorded_at, server.floor
 FROM {outbox_cursors} AS cursor
 LEFT JOIN LATERAL (
-  SELECT progress.position, progress.snapshot, progress.server, progress.recorded_at
+  SELECT progress.position, progress.snapshot, progress.late_position, progress.late_snapshot, progress.server,
+         progress.recorded_at
   FROM {outbox_progress} AS progress
   WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS place ON true
 LEFT JOIN {outbox_servers} AS server ON server.number = place.server

@@ -10,11 +10,11 @@ import attrs
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.place import Late, Place, Server
 from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
+# More than there are of anything.
+EVERYTHING_MAX = 2**62
 # Of what is not for a reader so many are looked at for each that might be.
 LOOK_TIMES = 8
 # However few are asked for, as by a handler with a bound.
@@ -97,47 +99,83 @@ class Log:
         self, start: Place, server: Server, narrowed: Narrowed, ordered: Sequence[str], events_max: int
     ) -> Found:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
+        wanted = _Wanted(narrowed, ordered, events_max)
+        if start.late is not None and start.server == server:
+            return await self._read_late(start, start.late, wanted)
+        # What another server has not seen it judges once, and so all of it.
+        late_max, bytes_max = (
+            (events_max, READ_BYTES_MAX) if start.server == server else (EVERYTHING_MAX, EVERYTHING_MAX)
+        )
+        rows, report = await self._read(
+            start, wanted, reading.read, late_max=late_max, late_bytes_max=bytes_max
+        )
+        if report["late_after"] is not None:
+            return await self._read_late(start, Late(report["late_after"], report["snapshot"]), wanted)
+        if start.late is not None:
+            rows = [row for row in rows if not start.has_passed(row["position"], row["xid"])]
+        ahead = [row for row in rows if row["bytes"] is not None]
+        is_full = _is_full(ahead, events_max)
+        position = ahead[-1]["position"] if ahead else start.position
+        if not is_full and report["scanned"] is not None:
+            looked_at = report["scanned"] - start.position
+            position, is_full = report["scanned"], looked_at >= wanted.look_max
+        rows.sort(key=_position)
+        return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
+
+    async def _read_late(self, start: Place, late: Late, wanted: _Wanted) -> Found:
+        """Read a batch of what was late, and no further: what follows in an aggregate stands beyond the place."""
+        rows, report = await self._read(
+            start, wanted, reading.read_late, late_position=late.position, late_snapshot=late.snapshot
+        )
+        rows.sort(key=_position)
+        reached = rows[-1]["position"] if _is_full(rows, wanted.events_max) else report["scanned"]
+        if reached is None:
+            end = Place(start.position, late.snapshot, start.server)
+        else:
+            end = attrs.evolve(start, late=Late(reached, late.snapshot))
+        return Found(rows, end, is_full=True, revision=report["revision"])
+
+    async def _read(
+        self, start: Place, wanted: _Wanted, read: Callable[..., Statement], **values: Any
+    ) -> tuple[list[LoggedEvent], Any]:
+        """Return what was found, and the read's own report."""
+        narrowed = wanted.narrowed
         by_type, by_shard = bool(narrowed.types or narrowed.patterns), narrowed.shards is not None
-        look_max = max(events_max * LOOK_TIMES, LOOK_AT_LEAST)
-        values: dict[str, Any] = {"look_max": look_max}
         if by_type:
             values.update(types=narrowed.types, patterns=narrowed.patterns)
         if narrowed.shards is not None:
             values["shards"] = sorted(narrowed.shards)
         *rows, told = await self.run(
-            reading.read(queue=narrowed.source is not None, types=by_type, shards=by_shard),
+            read(queue=narrowed.source is not None, types=by_type, shards=by_shard),
             LoggedEvent,
             position=start.position,
             snapshot=start.snapshot,
             floor=start.server.floor,
-            events_max=events_max,
+            events_max=wanted.events_max,
+            look_max=wanted.look_max,
             bytes_max=READ_BYTES_MAX,
-            ordered=ordered,
+            ordered=wanted.ordered,
             source=narrowed.source,
             **values,
         )
         report = json.loads(told["report"])
         if not report["held"]:
             raise LeaseLost("the relay's lease has run out")
-        ahead = [row for row in rows if row["bytes"] is not None]
-        is_full = len(ahead) >= events_max or bool(ahead and ahead[-1]["bytes"] >= READ_BYTES_MAX)
-        position = ahead[-1]["position"] if ahead else start.position
-        if not is_full and report["scanned"] is not None:
-            looked_at = report["scanned"] - start.position
-            position, is_full = report["scanned"], looked_at >= look_max
-        rows.sort(key=_position)
-        return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
+        return rows, report
 
     # --- moving on ----------------------------------------------------------------------------------
 
     async def move(self, moved: Sequence[tuple[Reader, Sequence[Batch]]], left: Sequence[Outcome]) -> None:
         """Write down where readers stand, with the deliveries of those who did not succeed: all of it or nothing."""
+        lates = [batches[-1].end.late for _, batches in moved]
         values: dict[str, Any] = {
             "readers": [reader.id for reader, _ in moved],
             "numbers": [reader.number + 1 for reader, _ in moved],
             "positions": [batches[-1].end.position for _, batches in moved],
             "servers": [batches[-1].end.server.number for _, batches in moved],
             "snapshots": [batches[-1].end.snapshot for _, batches in moved],
+            "late_positions": [late and late.position for late in lates],
+            "late_snapshots": [late and late.snapshot for late in lates],
             "events": [sum(batch.events for batch in batches) for _, batches in moved],
         }
         statement = log.MOVE
@@ -180,15 +218,18 @@ class Log:
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:
         """Let cursors of a reader stand where they are, under a reader of that id, until another relay takes them."""
+        place = reader.place
         await self._reattach(
             cursors.GIVE,
             reader,
             shards,
             to=to,
             number=0,
-            position=reader.place.position,
-            server=reader.place.server.number,
-            snapshot=reader.place.snapshot,
+            position=place.position,
+            server=place.server.number,
+            snapshot=place.snapshot,
+            late_position=place.late and place.late.position,
+            late_snapshot=place.late and place.late.snapshot,
         )
 
     async def join(self, reader: Reader, other: Reader) -> None:
@@ -200,6 +241,30 @@ class Log:
     ) -> None:
         if not await self.run(statement, reader=reader.id, shards=sorted(shards), **values):
             raise LeaseLost("the relay's lease has run out")
+
+
+@attrs.frozen
+class _Wanted:
+    """What a read is for."""
+
+    narrowed: Narrowed
+    ordered: Sequence[str]
+    events_max: int
+
+    @property
+    def look_max(self) -> int:
+        """How many are looked at."""
+        return max(self.events_max * LOOK_TIMES, LOOK_AT_LEAST)
+
+
+def _is_full(rows: Sequence[LoggedEvent], events_max: int) -> bool:
+    """Whether a read has ended by what it may bring."""
+    return len(rows) >= events_max or bool(rows and rows[-1]["bytes"] >= READ_BYTES_MAX)
+
+
+def _place(row: Any) -> Place:
+    late = None if row["late_position"] is None else Late(row["late_position"], row["late_snapshot"])
+    return Place(row["position"], row["snapshot"], Server(row["server"], row["floor"]), late)
 
 
 def _position(row: LoggedEvent) -> int:
@@ -214,7 +279,7 @@ def _taken(rows: Iterable[Any]) -> list[Taken]:
             row["shard"],
             row["takeovers"],
             row["reader"],
-            Place(row["position"], row["snapshot"], Server(row["server"], row["floor"])),
+            _place(row),
         )
         for row in rows
     ]

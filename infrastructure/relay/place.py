@@ -18,6 +18,14 @@ class Server:
 
 
 @attrs.frozen
+class Late:
+    """How far one is with what was late when a snapshot was taken: up to a position all that it sees is passed."""
+
+    position: int
+    snapshot: str
+
+
+@attrs.frozen
 class Place:
     """Passed is what stands at or below the position and is visible to the snapshot."""
 
@@ -26,13 +34,22 @@ class Place:
     """As PostgreSQL writes it: `xmin:xmax:running,…`."""
     server: Server
     """By whose transaction ids the snapshot counts."""
+    late: Late | None = None
+    """And what is passed of that which was late, where it is too much for one read."""
 
     def has_passed(self, position: int, xid: int) -> bool:
         """Whether an event that is committed by now has been passed."""
-        return position <= self.position and (position <= self.server.floor or _sees(self.snapshot, xid))
+        if position > self.position:
+            return False
+        if position <= self.server.floor or _sees(self.snapshot, xid):
+            return True
+        return self.late is not None and position <= self.late.position and _sees(self.late.snapshot, xid)
 
     def before_both(self, other: Place) -> Place:
-        """Return a place from which a read finds what either has not passed; both count by one server's ids."""
+        """Return a place from which a read finds what either has not passed; both count by one server's ids.
+
+        Two places in the middle of what was late are the same: who is there is behind, and reads with its likes alone.
+        """
         if self == other:
             return self
         (_, xmax, running), (_, other_xmax, other_running) = _parsed(self.snapshot), _parsed(other.snapshot)

@@ -50,8 +50,6 @@ class Pace(Enum):
     READING = auto()
     LEAVING = auto()
     """It reads no further: its cursors are given over, or meet others, once its hands are empty."""
-    STANDING = auto()
-    """It waits for what it delivers to: the broker, or what a handler needs, is away."""
 
 
 @attrs.define(eq=False)

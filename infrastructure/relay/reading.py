@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.reader import Reader
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
-# Batches in hand of one reader, at the most: one is worked at while the next is read.
-BATCHES_AHEAD = 2
-
 
 @attrs.define(eq=False)
 class Reading:
@@ -100,6 +97,10 @@ class Reading:
             reader.is_due = True
             return  # it stands still, is given over, or went back since this read began
         end = found.end
+        if end.late is not None and start != stood:
+            # Somebody has too much to read that was late. What it stands at then says less of what this one has passed.
+            reader.is_at_head, reader.is_due = False, True
+            return
         if end.position < stood.position:
             if found.is_full:
                 # The read has not come as far as it: what is between would be read again.

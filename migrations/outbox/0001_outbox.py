@@ -282,6 +282,14 @@ def _progress() -> None:
         _column("server", sa.Integer, "by whose transaction ids the snapshot counts"),
         _column("events", sa.Integer, "passed since the last", "0"),
         _column("snapshot", OfServer("pg_snapshot"), "which transactions' events are passed"),
+        sa.Column(
+            "late_position", sa.BigInteger, comment="up to here late_snapshot counts, too; null: nowhere"
+        ),
+        sa.Column(
+            "late_snapshot",
+            OfServer("pg_snapshot"),
+            comment="by which what was late is read, a batch at a time",
+        ),
         sa.PrimaryKeyConstraint("reader", "number", name="outbox_progress_pkey"),
         comment="Where readers stood in the log, a row each time it was written down; never updated.",
     )
@@ -337,18 +345,21 @@ WHERE_IT_STANDS = "(SELECT entry.* FROM outbox_log AS entry WHERE entry.event_id
 
 def _is_passed(place: str, floor: str) -> str:
     return f"""(event.position <= {place}.position
-      AND (event.position <= {floor} OR pg_visible_in_snapshot(event.xid, {place}.snapshot)))"""
+      AND (event.position <= {floor} OR pg_visible_in_snapshot(event.xid, {place}.snapshot)
+           OR coalesce(event.position <= {place}.late_position
+                       AND pg_visible_in_snapshot(event.xid, {place}.late_snapshot), false)))"""
 
 
 def _views() -> None:
     op.execute("""
         CREATE VIEW outbox_cursor_places AS
         SELECT cursor.subscription, cursor.shard, cursor.lease_relay AS owner, cursor.reader,
-               least(place.position, cursor.rewind_to) AS position, place.snapshot, place.server, place.recorded_at,
-               server.floor
+               least(place.position, cursor.rewind_to) AS position, place.snapshot, place.late_position,
+               place.late_snapshot, place.server, place.recorded_at, server.floor
         FROM outbox_cursors AS cursor
         LEFT JOIN LATERAL (
-          SELECT progress.position, progress.snapshot, progress.server, progress.recorded_at
+          SELECT progress.position, progress.snapshot, progress.late_position, progress.late_snapshot,
+                 progress.server, progress.recorded_at
           FROM outbox_progress AS progress
           WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS place ON true
         LEFT JOIN outbox_servers AS server ON server.number = place.server
@@ -441,7 +452,8 @@ def _passed_at() -> str:
             WHERE progress.reader = stretch.reader AND progress.number >= stretch.first_number
             ORDER BY progress.number LIMIT 1) AS first
           CROSS JOIN LATERAL (
-            SELECT progress.number, progress.position, progress.snapshot, {FLOOR} AS floor
+            SELECT progress.number, progress.position, progress.snapshot, progress.late_position,
+                   progress.late_snapshot, {FLOOR} AS floor
             FROM outbox_progress AS progress
             WHERE progress.reader = stretch.reader AND progress.number <= stretch.last_number
             ORDER BY progress.number DESC LIMIT 1) AS last

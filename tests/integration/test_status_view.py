@@ -174,7 +174,7 @@ async def test_a_cursors_place_is_its_readers_newest_row(log: Log) -> None:
     places = await log.connection.fetch("SELECT * FROM outbox_cursor_places ORDER BY shard")
     assert [place["shard"] for place in places] == list(range(32))
     assert {tuple(place)[:1] + tuple(place)[2:] for place in places} == {
-        ("h", OTHER, READER, 4, (100, 100, ()), 1, at(10), 0)
+        ("h", OTHER, READER, 4, (100, 100, ()), None, None, 1, at(10), 0)
     }
 
 
@@ -212,6 +212,30 @@ async def test_an_event_is_pending_until_it_is_passed(
     await log.subscription()
     await log.cursors()
     await log.progress(1, position, snapshot=snapshot)
+    assert await log.status(event) == status
+
+
+@pytest.mark.parametrize(
+    ("late_position", "late_snapshot", "status"),
+    [
+        (1, "60:60:", "delivered"),
+        (0, "60:60:", "pending"),
+        (1, "40:60:50", "pending"),
+        (None, None, "pending"),
+    ],
+    ids=["read", "not yet", "not by then", "none was"],
+)
+async def test_what_was_late_is_passed_up_to_where_it_is_read(
+    log: Log, late_position: int | None, late_snapshot: str | None, status: str
+) -> None:
+    event = await log.event(xid=50)
+    await log.subscription()
+    await log.cursors()
+    await log.progress(1, 1, snapshot="40:60:50")
+    await log.execute(
+        "UPDATE outbox_progress SET late_position = $1, late_snapshot = $2::text::pg_snapshot",
+        *(late_position, late_snapshot),
+    )
     assert await log.status(event) == status
 
 

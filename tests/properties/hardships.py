@@ -11,7 +11,8 @@ import attrs
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.outbox.sql import log as sql
+from outbox_kernel.infrastructure.outbox.sql import reading as sql
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.relay.log import Log
 from tests.domain import Announced, Noted
 from tests.properties.reading_law import Book, Verdict
@@ -86,6 +87,7 @@ class Hardships:
                 await self._late_and_in_the_list(shift)
                 await self._late_and_in_no_list(shift)
                 await self._late_between_read_and_snapshot(shift)
+            await self._more_is_late_than_is_read_at_once()
         if (verdict := await self._judged()).repeated:
             return verdict  # what stands twice in a batch cannot even be written, should it fail
         await self._cut_off_in_a_run()
@@ -134,6 +136,26 @@ class Hardships:
             await _read(shift)
             await shift.finish_in_hand()
 
+    async def _more_is_late_than_is_read_at_once(self) -> None:
+        """Two commit late, the second while what the first has written is read."""
+        first, second, other = self.writers
+        async with self._relay(batch_size_max=2) as shift, _committed_at_the_end(second):
+            async with _committed_at_the_end(first):
+                aggregate = self._aggregate()
+                for version in range(1, 6):
+                    await put(first, aggregate, version)
+                await put(second, self._aggregate(), 1)
+                await put(other, self._aggregate(), 1)
+                await _read(shift)
+                await shift.finish_in_hand()
+            await _read(shift)
+            await shift.finish_in_hand()
+        async with self._relay(batch_size_max=2) as shift:
+            await put(first, aggregate, 6)
+            for _ in range(6):
+                await _read(shift)
+                await shift.finish_in_hand()
+
     async def _cut_off_in_a_run(self) -> None:
         aggregate = self._aggregate()
         self._hangs.add(f"{aggregate}:1")
@@ -169,9 +191,9 @@ class Hardships:
     # --- its parts ----------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _relay(self) -> AsyncIterator[Shift]:
+    async def _relay(self, **settings: Any) -> AsyncIterator[Shift]:
         """A relay under one lease, which does nothing by itself; at the end it lets go of what it has."""
-        relay = self.stage.relay(self._handler())
+        relay = self.stage.relay(self._handler(), **settings)
         async with relay._shift_begun(takes_all=True) as shift:  # noqa: SLF001 - to lead it by the hand
             yield shift
         await relay._end()  # noqa: SLF001 - as above
@@ -205,11 +227,13 @@ async def _committed_at_the_end(connection: Any) -> AsyncIterator[None]:
         yield
 
 
-def rewrite_read(monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
-    """Read by another statement; each change is one place of it."""
-    text = sql._READ  # noqa: SLF001 - to break it
-    for old, new in changes:
+def rewrite_read(monkeypatch: pytest.MonkeyPatch, old: str, new: str, *, read: str = "read") -> None:
+    """Read by another statement."""
+    written = getattr(sql, read)
+
+    def rewritten(**narrowed: bool) -> Statement:
+        text = written(**narrowed).text
         assert old in text, old
-        text = text.replace(old, new)
-    monkeypatch.setattr(sql, "_READ", text)
-    monkeypatch.setattr(sql, "read", sql.read.__wrapped__)
+        return Statement(text.replace(old, new))
+
+    monkeypatch.setattr(sql, read, rewritten)

@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from outbox_kernel.infrastructure.relay.held import Held
 from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.place import Late, Place
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 from tests.bank import engine_of
 from tests.properties.hardships import Hardships, rewrite_read
@@ -39,22 +40,55 @@ async def test_the_law_holds_through_all_of_it(hardships: Hardships) -> None:
 
 def without_the_running(monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite_read(
-        monkeypatch, ("xid = ANY (ARRAY(SELECT pg_snapshot_xip(:snapshot::text::pg_snapshot)))", "false")
+        monkeypatch, "xid = ANY (ARRAY(SELECT pg_snapshot_xip(:snapshot::text::pg_snapshot)))", "false"
     )
 
 
 def without_the_younger(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(monkeypatch, ("xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)", "false"))
+    rewrite_read(monkeypatch, "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)", "false")
 
 
 def late_ones_above_the_position_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite_read(
-        monkeypatch, ("AND position <= :position AND position + 0", "AND :position > 0 AND position + 0")
+        monkeypatch, "AND position <= :position AND position + 0", "AND :position > 0 AND position + 0"
     )
 
 
+def what_was_late_and_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    unseen = "NOT pg_visible_in_snapshot(xid, :snapshot::text::pg_snapshot)"
+    changed = f"({unseen} OR :snapshot::text IS NOT NULL)"
+    rewrite_read(monkeypatch, unseen, changed, read="read_late")
+
+
+def what_was_late_and_what_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = "pg_visible_in_snapshot(xid, :late_snapshot::text::pg_snapshot)"
+    changed = f"({seen} OR :snapshot::text IS NOT NULL)"
+    rewrite_read(monkeypatch, seen, changed, read="read_late")
+
+
+def only_the_first_of_what_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Log._read_late  # noqa: SLF001 - to break it
+
+    async def read_and_go_on(log: Log, start: Place, late: Late, wanted: Any) -> Any:
+        found = await read(log, start, late, wanted)
+        return attrs.evolve(found, end=Place(start.position, late.snapshot, start.server))
+
+    monkeypatch.setattr(Log, "_read_late", read_and_go_on)
+
+
+def what_was_late_from_its_beginning_for_whoever_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = Log.take
+
+    async def take_and_forget(log: Log, wanted: Any) -> Any:
+        return [
+            attrs.evolve(each, place=attrs.evolve(each.place, late=None)) for each in await take(log, wanted)
+        ]
+
+    monkeypatch.setattr(Log, "take", take_and_forget)
+
+
 def with_the_old_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(monkeypatch, ("'snapshot', pg_current_snapshot()::text", "'snapshot', :snapshot::text"))
+    rewrite_read(monkeypatch, "'snapshot', pg_current_snapshot()::text", "'snapshot', :snapshot::text")
 
 
 def with_a_snapshot_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +145,10 @@ def ignoring_what_is_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
         (without_the_running, "lost"),
         (without_the_younger, "lost"),
         (late_ones_above_the_position_too, "repeated"),
+        (what_was_late_and_what_was_not, "repeated"),
+        (what_was_late_and_what_is_now, "repeated"),
+        (only_the_first_of_what_was_late, "lost"),
+        (what_was_late_from_its_beginning_for_whoever_takes_over, "repeated"),
         (with_the_old_snapshot, "repeated"),
         (with_a_snapshot_of_its_own, "lost"),
         (trusting_memory, "lost"),

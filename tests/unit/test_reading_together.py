@@ -11,7 +11,7 @@ import attrs
 
 from outbox_kernel.infrastructure.relay.log import Found
 from outbox_kernel.infrastructure.relay.ownership import Ownership
-from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.place import Late, Place, Server
 from outbox_kernel.infrastructure.relay.reader import Reader
 from outbox_kernel.infrastructure.relay.reading import Reading
 
@@ -81,6 +81,16 @@ def test_those_who_are_behind_at_one_place_are_read_for_together() -> None:
         each.is_at_head = False
     read_for(Log(Found([], at(30, 200), is_full=True, revision=1)), one, other, further)
     assert (one.ahead, other.ahead, further.ahead) == (at(30, 200), at(30, 200), at(20))
+
+
+def test_one_that_has_seen_more_reads_for_itself_what_was_late() -> None:
+    """What another stands at in the middle of that says nothing of what this one has passed by its own snapshot."""
+    one, other = reader("one", 10), reader("other", 10)
+    other.ahead = at(10, 150)
+    end = attrs.evolve(at(10), late=Late(5, "200:200:"))
+    read_for(Log(Found([], end, is_full=True, revision=1)), one, other)
+    assert (one.ahead, other.ahead) == (end, at(10, 150))
+    assert [(each.is_at_head, each.is_due) for each in (one, other)] == [(False, True)] * 2
 
 
 def test_what_was_read_for_one_that_went_back_meanwhile_is_read_again() -> None:

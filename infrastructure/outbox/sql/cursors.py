@@ -102,12 +102,14 @@ WITH <lease>, free AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 ), place AS MATERIALIZED (
   SELECT former.reader AS former, former.rewind_to, gen_random_uuid() AS reader, newest.number AS last_number,
-         least(newest.position, former.rewind_to) AS position, newest.server, newest.snapshot
+         least(newest.position, former.rewind_to) AS position, newest.server, newest.snapshot, newest.late_position,
+         newest.late_snapshot
   FROM (SELECT DISTINCT reader, rewind_to FROM free) AS former
   CROSS JOIN LATERAL (<newest>) AS newest
 ), started AS (
-  INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, recorded_at)
-  SELECT reader, 0, position, server, snapshot, <now> FROM place
+  INSERT INTO {outbox_progress} (
+    reader, number, position, server, snapshot, late_position, late_snapshot, recorded_at)
+  SELECT reader, 0, position, server, snapshot, late_position, late_snapshot, <now> FROM place
 ), past AS (
   INSERT INTO {outbox_cursors_past} (subscription, shard, reader, first_number, last_number, until)
   SELECT subscription, shard, free.reader, first_number, last_number, <now>
@@ -118,7 +120,7 @@ SET reader = place.reader, first_number = 0, lease_relay = :relay, lease_epoch =
 FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
 WHERE cursor.subscription = free.subscription AND cursor.shard = free.shard
 RETURNING cursor.subscription, cursor.shard, cursor.takeovers, place.reader, place.position, place.server,
-          place.snapshot::text AS snapshot,
+          place.snapshot::text AS snapshot, place.late_position, place.late_snapshot::text AS late_snapshot,
           (SELECT floor FROM {outbox_servers} WHERE number = place.server) AS floor
 """
 
@@ -212,8 +214,11 @@ ours AS MATERIALIZED (
 """
 _PLACED = """
 ), placed AS (
-  INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, recorded_at)
-  SELECT :to, :number, :position, :server, :snapshot::text::pg_snapshot, <now> FROM lease
+  INSERT INTO {outbox_progress} (
+    reader, number, position, server, snapshot, late_position, late_snapshot, recorded_at)
+  SELECT :to, :number, :position, :server, :snapshot::text::pg_snapshot, :late_position::bigint,
+         :late_snapshot::text::pg_snapshot, <now>
+  FROM lease
 """
 
 
@@ -230,7 +235,6 @@ def _reattached(*, placed: bool, kept: bool) -> Statement:
 
 
 JOIN = _reattached(placed=False, kept=True)
-PART = _reattached(placed=True, kept=True)
 GIVE = _reattached(placed=True, kept=False)
 
 # Own no cursor any more: of epochs that are over, or at the end. Their places are their readers' newest.

@@ -1,7 +1,7 @@
 """What a rule of SQL says, written once: who is due for an event, in which shard it is, and who has passed it.
 
 Each takes the names by which the statement calls its rows: an event is one of `outbox_events` or of
-`outbox_log`, a place has `position`, `snapshot` and `floor`.
+`outbox_log`, a place has `position`, `snapshot`, `late_position`, `late_snapshot` and `floor`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def is_passed(event: str, place: str, floor: str | None = None) -> str:
     below = floor or f"{place}.floor"
     return (
         f"({event}.position <= {place}.position "
-        f"AND ({event}.position <= {below} OR pg_visible_in_snapshot({event}.xid, {place}.snapshot)))"
+        f"AND ({event}.position <= {below} OR pg_visible_in_snapshot({event}.xid, {place}.snapshot) "
+        f"OR coalesce({event}.position <= {place}.late_position "
+        f"AND pg_visible_in_snapshot({event}.xid, {place}.late_snapshot), false)))"
     )
 
 

@@ -6,10 +6,12 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _MOVE = """
-INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, events, recorded_at)
-SELECT reader, number, position, server, snapshot::pg_snapshot, events, <now>
+INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, late_position, late_snapshot, events,
+                               recorded_at)
+SELECT reader, number, position, server, snapshot::pg_snapshot, late_position, late_snapshot::pg_snapshot, events, <now>
 FROM unnest(:readers::uuid[], :numbers::bigint[], :positions::bigint[], :servers::int[], :snapshots::text[],
-            :events::int[]) AS moved (reader, number, position, server, snapshot, events)
+            :late_positions::bigint[], :late_snapshots::text[], :events::int[])
+  AS moved (reader, number, position, server, snapshot, late_position, late_snapshot, events)
 WHERE EXISTS (SELECT FROM lease)
 """.replace("<now>", NOW)
 

@@ -35,7 +35,8 @@ CROSS JOIN LATERAL (
   WHERE progress.reader = stretch.reader AND progress.number >= stretch.first_number
   ORDER BY progress.number LIMIT 1) AS first
 CROSS JOIN LATERAL (
-  SELECT progress.number, progress.position, progress.snapshot, {_FLOOR} AS floor
+  SELECT progress.number, progress.position, progress.snapshot, progress.late_position, progress.late_snapshot,
+         {_FLOOR} AS floor
   FROM {{outbox_progress}} AS progress
   WHERE progress.reader = stretch.reader AND progress.number <= stretch.last_number
   ORDER BY progress.number DESC LIMIT 1) AS last

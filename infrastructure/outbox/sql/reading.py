@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import EVENT, NO_EVENT, NOW, SHARD, SIZE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-# Read on from a place. Each kind of late entry is a branch of its own: with OR between them the planner filters the
-# whole index. `position + 0` keeps it from the index of positions, most of which are below.
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# What each read asks of what it brings, and its own report, which is the last row.
 #
 # - `stretch` is what is looked at ahead, however little of it is for whom it is read: what others are for may be
-#   millions. It ends where one of the tables was looked at no further.
+#   millions.
 # - `bytes` is the sum so far: what comes after the limit is left for the next read. A payload that is stored compressed
 #   counts as many times larger, as lists of rows that are all alike are: to measure it, each would have to be read.
 # - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
 #   from being cleaned up, to find that out is dearer than to ask for each aggregate.
-# - The last row is the read's own report.
-_READ = """
+_TOLD = """
 WITH stretch AS MATERIALIZED (
-  SELECT coalesce(min(last) FILTER (WHERE is_full), max(last)) AS last FROM (<looked at>) AS looked_at
-), behind AS MATERIALIZED (
+  SELECT <last> AS last FROM (<looked at>) AS looked_at
+)<late>, behind AS MATERIALIZED (
   SELECT name FROM unnest((SELECT :ordered::text[])) AS names (name)
   WHERE pg_stat_get_dead_tuples('{outbox_deliveries}'::regclass) > 5000
      OR (SELECT true FROM {outbox_deliveries} WHERE NOT settled AND handler = name LIMIT 1)
@@ -33,22 +35,42 @@ SELECT <event>, bytes,
              AND order_key IN (event_id::text, aggregate_type || ':' || aggregate_id) LIMIT 1)
        ) END AS unsettled,
        NULL::text AS report
-FROM (
-  <late>
-  UNION ALL
-  SELECT * FROM (
-    SELECT *, sum(<size>) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS bytes
-    FROM (SELECT * FROM (<ahead>) AS next ORDER BY position LIMIT :events_max) AS ahead) AS measured
-  WHERE bytes - <size> < :bytes_max
-) AS event
+FROM (<found>) AS event
 UNION ALL
 SELECT <no event>, NULL, NULL, json_build_object(
   'snapshot', pg_current_snapshot()::text,
   'held', EXISTS (
     SELECT FROM {outbox_relays} WHERE id = :relay AND epoch = :epoch AND expires_at > <now>),
   'revision', (SELECT coalesce(sum(revision), 0) FROM {outbox_subscriptions}),
-  'scanned', (SELECT last FROM stretch))::text
+  'scanned', (SELECT last FROM stretch),
+  'late_after', <late after>)::text
 """
+_MEASURED = """
+  SELECT * FROM (
+    SELECT *, sum(<size>) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS bytes
+    FROM (SELECT * FROM (<entries>) AS next ORDER BY position LIMIT :events_max) AS ahead) AS measured
+  WHERE bytes - <size> < :bytes_max
+"""
+
+# Read on from a place. Each kind of late entry is a branch of its own: with OR between them the planner filters the
+# whole index. `position + 0` keeps it from the index of positions, most of which are below. Where there is too much
+# that is late for one read, it brings nothing, and says behind which position all of that stands.
+_LATE = """
+, late AS MATERIALIZED (
+  SELECT *, NULL::bigint AS bytes FROM (<all late>) AS found LIMIT :late_max::bigint + 1
+), much AS MATERIALIZED (
+  SELECT count(*) > :late_max OR coalesce(sum(<size>), 0) > :late_bytes_max::bigint AS is_late FROM late
+)"""
+_LATE_AND_AHEAD = f"""
+  SELECT * FROM late WHERE NOT (SELECT is_late FROM much)
+  UNION ALL
+  SELECT * FROM ({_MEASURED}) AS ahead WHERE NOT (SELECT is_late FROM much)
+"""  # noqa: S608 - the words are ours
+_READ = (
+    _TOLD.replace("<late>", _LATE)
+    .replace("<found>", _LATE_AND_AHEAD)
+    .replace("<late after>", "CASE WHEN (SELECT is_late FROM much) THEN least(<lowest late>) - 1 END")
+)
 _LOOKED_AT = """
 SELECT max(position) AS last, count(*) = :look_max AS is_full FROM (
   SELECT position FROM <table> WHERE position > :position ORDER BY position LIMIT :look_max) AS next
@@ -57,14 +79,39 @@ _AHEAD = """(
 SELECT * FROM <entries of (SELECT * FROM <table> WHERE position > :position ORDER BY position LIMIT :look_max)>
 WHERE <ours> AND position <= (SELECT last FROM stretch) ORDER BY position LIMIT :events_max)
 """
-_LATE = """
-SELECT *, NULL::bigint AS bytes FROM <entries of <table>>
+_IS_LATE = """
+SELECT * FROM <entries of <table>>
 WHERE <is late> AND position <= :position AND position + 0 > :floor::bigint AND <ours>
 """
 _KINDS_OF_LATE = (
     "xid = ANY (ARRAY(SELECT pg_snapshot_xip(:snapshot::text::pg_snapshot)))",
     "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)",
 )
+_LOWEST_LATE = (
+    """(SELECT min(lowest.position)
+    FROM pg_snapshot_xip(:snapshot::text::pg_snapshot) AS running CROSS JOIN LATERAL (
+      SELECT position FROM <table> WHERE xid = running AND position <= :position AND position > :floor
+      ORDER BY position LIMIT 1) AS lowest)""",
+    """(SELECT min(position + 0) FROM <table>
+    WHERE xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)
+      AND position <= :position AND position + 0 > :floor)""",
+)
+
+# Read on through what was late for a place when another snapshot was taken, by position and up to a batch at a time:
+# of what stands at or below the place, what the one did not see, and the other does.
+_READ_LATE = _TOLD.replace("<late>", "").replace("<found>", _MEASURED).replace("<late after>", "NULL")
+_LOOKED_AT_BELOW = """
+SELECT max(position) AS last, count(*) = :look_max AS is_full FROM (
+  SELECT position FROM <table> WHERE position > :late_position AND position <= :position
+  ORDER BY position LIMIT :look_max) AS next
+"""
+_BELOW = """(
+SELECT * FROM <entries of (
+  SELECT * FROM <table> WHERE position > :late_position AND position <= :position ORDER BY position LIMIT :look_max)>
+WHERE position > :floor AND NOT pg_visible_in_snapshot(xid, :snapshot::text::pg_snapshot)
+  AND pg_visible_in_snapshot(xid, :late_snapshot::text::pg_snapshot) AND <ours>
+  AND position <= coalesce((SELECT last FROM stretch), :position) ORDER BY position LIMIT :events_max)
+"""
 
 # An arrival is read with the event that it is of. By LATERAL with a LIMIT, which no planner turns into a join of all.
 _OF_ENTRY = "position, xid, source, event_id, event_type, aggregate_id"
@@ -85,18 +132,40 @@ _ENTRIES = {"{outbox_events}": _EVENTS, "{outbox_arrivals}": _ARRIVALS}
 @cache
 def read(*, queue: bool, types: bool, shards: bool) -> Statement:
     """Return the statement that reads on: what is written here or a queue brings, of all types and shards or some."""
-    tables = list(_ENTRIES) if queue else ["{outbox_events}"]
+    tables = _tables(queue=queue)
+    late = [_of(table, _IS_LATE.replace("<is late>", kind)) for table in tables for kind in _KINDS_OF_LATE]
+    lowest = [each.replace("<table>", table) for table in tables for each in _LOWEST_LATE]
+    # The stretch ends where one of the tables was looked at no further.
+    statement = (
+        _READ.replace("<last>", "coalesce(min(last) FILTER (WHERE is_full), max(last))")
+        .replace("<all late>", "UNION ALL".join(late))
+        .replace("<lowest late>", ", ".join(lowest))
+    )
+    return _narrowed(statement, _LOOKED_AT, _AHEAD, tables, types=types, shards=shards)
+
+
+@cache
+def read_late(*, queue: bool, types: bool, shards: bool) -> Statement:
+    """Return the statement that reads on through what was late, likewise; where that ends, it says nothing."""
+    statement = _READ_LATE.replace("<last>", "min(last) FILTER (WHERE is_full)")
+    return _narrowed(statement, _LOOKED_AT_BELOW, _BELOW, _tables(queue=queue), types=types, shards=shards)
+
+
+def _tables(*, queue: bool) -> list[str]:
+    return list(_ENTRIES) if queue else ["{outbox_events}"]
+
+
+def _narrowed(
+    statement: str, looked_at: str, entries: str, tables: Iterable[str], *, types: bool, shards: bool
+) -> Statement:
     ours = ["source IS NOT DISTINCT FROM :source"]
     if types:
         ours.append("(event_type = ANY (:types::text[]) OR event_type LIKE ANY (:patterns::text[]))")
     if shards:
         ours.append(f"{SHARD} = ANY (:shards::int[])")
-    late = [_of(table, _LATE.replace("<is late>", kind)) for table in tables for kind in _KINDS_OF_LATE]
-    statement = _READ
     for word, text in (
-        ("<looked at>", "UNION ALL".join(_LOOKED_AT.replace("<table>", table) for table in tables)),
-        ("<late>", "UNION ALL".join(late)),
-        ("<ahead>", "UNION ALL".join(_of(table, _AHEAD) for table in tables)),
+        ("<looked at>", "UNION ALL".join(looked_at.replace("<table>", table) for table in tables)),
+        ("<entries>", "UNION ALL".join(_of(table, entries) for table in tables)),
         ("<ours>", " AND ".join(ours)),
         ("<size>", SIZE),
         ("<event>", EVENT),

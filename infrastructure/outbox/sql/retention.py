@@ -55,8 +55,8 @@ WITH {_TURN}, seen AS MATERIALIZED (
 ), old AS MATERIALIZED (
   SELECT * FROM seen WHERE position < (SELECT position FROM young) OR (SELECT position FROM young) IS NULL
 ), behind AS MATERIALIZED (
-  SELECT subscription.patterns, subscription.source, subscription.retired_at, shard.number AS shard, place.snapshot,
-         place.floor, place.position
+  SELECT subscription.patterns, subscription.source, subscription.retired_at, shard.number AS shard, place.position,
+         place.snapshot, place.late_position, place.late_snapshot, place.floor
   FROM {{outbox_subscriptions}} AS subscription CROSS JOIN generate_series(0, {SHARDS - 1}) AS shard (number)
   LEFT JOIN {{outbox_cursor_places}} AS place
     ON place.subscription = subscription.name AND place.shard = shard.number

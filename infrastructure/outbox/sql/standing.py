@@ -12,7 +12,9 @@ _SEEN = f"""
 subscription AS MATERIALIZED (
   SELECT name, patterns, source, retired_at, min(place.position) AS position,
          array_agg(place.position ORDER BY shard) AS positions, array_agg(place.floor ORDER BY shard) AS floors,
-         array_agg(place.snapshot ORDER BY shard) AS snapshots
+         array_agg(place.snapshot ORDER BY shard) AS snapshots,
+         array_agg(place.late_position ORDER BY shard) AS late_positions,
+         array_agg(place.late_snapshot ORDER BY shard) AS late_snapshots
   FROM {{outbox_subscriptions}} JOIN {{outbox_cursor_places}} AS place ON place.subscription = name
   WHERE retired_at IS NULL AND (:name::text IS NULL OR name = :name) GROUP BY name
 ), seen AS MATERIALIZED (
@@ -34,7 +36,8 @@ subscription AS MATERIALIZED (
     WHERE later.position <= subscription.position
   ) AS event
   CROSS JOIN LATERAL (
-    SELECT positions[number] AS position, floors[number] AS floor, snapshots[number] AS snapshot
+    SELECT positions[number] AS position, floors[number] AS floor, snapshots[number] AS snapshot,
+           late_positions[number] AS late_position, late_snapshots[number] AS late_snapshot
     FROM (VALUES (1 + {shard("event")})) AS place (number)) AS place
 )
 """  # noqa: S608 - the rules are ours
