@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 16 * 1024 * 1024
 # More than there are of anything.
 EVERYTHING_MAX = 2**62
+# Turns whose deliveries a cursor goes back over, so many in one statement.
+TURNS_DROPPED_MAX = 10_000
 # Of what is not for a reader so many are looked at for each that might be.
 LOOK_TIMES = 8
 # However few are asked for, as by a handler with a bound.
@@ -213,7 +215,12 @@ class Log:
         Where a relay has a delivery in its hands that is read again then, it is for another time.
         """
         names, shards = _pairs(wanted)
-        await self.run(cursors.DROP_AHEAD, names=names, shards=shards)
+        turns = TURNS_DROPPED_MAX
+        while turns >= TURNS_DROPPED_MAX:
+            dropped = await self.run(
+                cursors.DROP_AHEAD, names=names, shards=shards, turns_max=TURNS_DROPPED_MAX
+            )
+            turns = len({(row["handler"], row["order_key"]) for row in dropped})
         return _taken(await self.run(cursors.TAKE_BACK, names=names, shards=shards))
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:

@@ -141,15 +141,16 @@ def _taken(which: str, and_: str = "") -> Statement:
 TAKE = _taken("rewind_to IS NULL")
 
 # What stands ahead of the place to which a cursor goes back is read again, in its order, and not done by a delivery
-# before what comes earlier. These keep their deliveries: what is suspected of killing processes, what is half done, and
-# what an operator has skipped, which a relay that takes it skips.
+# before what comes earlier. These keep their deliveries, which nobody runs: what has killed processes, what is half
+# done, and what an operator has skipped.
 _IS_AHEAD = f"""event.event_id = delivery.event_id
     AND delivery.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
-_IS_READ_AGAIN = f"""NOT delivery.settled AND delivery.takeovers < 2
-    AND {IS_HALF_DONE} IS NOT TRUE AND NOT {IS_SKIPPED}"""
+_IS_READ_AGAIN = f"""NOT delivery.settled AND NOT {IS_SKIPPED}
+    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE"""
 
-# Drop the deliveries that are read again, once a cursor that is to go back has no owner: nobody reads ahead for it.
-# What a relay has in its hands, or holds this moment, is left.
+# Drop the deliveries that are read again, once a cursor that is to go back has no owner: nobody reads ahead for it. Of
+# a turn all of them, or none while a relay has one in its hands: it may come to wait again, and to its turn, with
+# nothing before it. So many turns at a time as a deadline allows.
 DROP_AHEAD = Statement(
     f"""
 WITH {LEASE}, cursor AS MATERIALIZED (
@@ -158,14 +159,26 @@ WITH {LEASE}, cursor AS MATERIALIZED (
     AND rewind_to IS NOT NULL AND EXISTS (SELECT FROM lease)
   FOR UPDATE SKIP LOCKED
 ), ahead AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler
+  SELECT delivery.event_id, delivery.handler, delivery.order_key
   FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event, cursor
   WHERE delivery.handler = ANY (ARRAY(SELECT subscription FROM cursor)) AND delivery.handler = cursor.subscription
-    AND delivery.status <> 'leased' AND {_IS_READ_AGAIN} AND {_IS_AHEAD}
+    AND {_IS_READ_AGAIN} AND {_IS_AHEAD}
+), turn AS MATERIALIZED (
+  SELECT handler, order_key, count(*) AS deliveries FROM ahead GROUP BY handler, order_key LIMIT :turns_max
+), held AS MATERIALIZED (
+  SELECT delivery.event_id, delivery.handler, delivery.order_key, turn.deliveries,
+         delivery.status = 'leased' AS is_in_hand
+  FROM turn JOIN ahead USING (handler, order_key)
+  JOIN {{outbox_deliveries}} AS delivery ON delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
+  WHERE NOT delivery.settled
   FOR UPDATE OF delivery SKIP LOCKED
+), whole AS (
+  SELECT handler, order_key FROM held GROUP BY handler, order_key, deliveries
+  HAVING count(*) = deliveries AND NOT bool_or(is_in_hand)
 )
-DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
-WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
+DELETE FROM {{outbox_deliveries}} AS delivery USING held JOIN whole USING (handler, order_key)
+WHERE delivery.event_id = held.event_id AND delivery.handler = held.handler
+RETURNING delivery.handler, delivery.order_key
 """  # noqa: S608 - the fragments are ours
 )
 

@@ -15,7 +15,6 @@ from attrs import frozen
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.outbox import outbox_metadata
-from outbox_kernel.infrastructure.outbox.sql.cursors import ADD_CURSORS
 from tests import servers
 
 TABLES = (
@@ -115,9 +114,18 @@ class Outbox:
             "INSERT INTO outbox_servers (identifier, floor) SELECT 'here', 0 "
             "WHERE NOT EXISTS (SELECT FROM outbox_servers)"
         )
-        text, names = ADD_CURSORS.in_schema(None)
-        values = {"names": [name], "from_beginning": [False], "server": 1, "now": None}
-        await self.execute(text, *(values[each] for each in names))
+        await self.execute(
+            """
+            WITH reader AS (
+              INSERT INTO outbox_progress (reader, number, position, server, snapshot)
+              SELECT gen_random_uuid(), 0, coalesce((SELECT max(position) FROM outbox_events), 0), 1,
+                     pg_current_snapshot()
+              RETURNING reader)
+            INSERT INTO outbox_cursors (subscription, shard, reader)
+            SELECT $1, shard, reader FROM reader, generate_series(0, 31) AS shard
+            """,
+            name,
+        )
 
     async def passed(self, name: str = HANDLER) -> None:
         """Let a subscription have passed all there is."""

@@ -428,8 +428,8 @@ def test_what_cannot_be_undone_is_asked_about_on_a_terminal(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], question: str, done: str
 ) -> None:
     """O1: as `skip` asks about many."""
-    by_hand(lambda outbox: outbox.subscription(patterns=("bank.paid", "bank.noted", "old/bank.paid")))
     by_hand(lambda outbox: outbox.event(days_old=5))
+    by_hand(lambda outbox: outbox.subscription(patterns=("bank.paid", "bank.noted", "old/bank.paid")))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     asked: list[str] = []
 

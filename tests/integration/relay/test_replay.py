@@ -80,6 +80,22 @@ async def test_what_is_unsettled_ahead_comes_again_at_its_turn(stage: Stage, tro
     assert await stage.deliveries() == {}
 
 
+async def test_however_much_is_unsettled_ahead_all_of_it_comes_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R17: dropped in as many statements as it takes."""
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.log.TURNS_DROPPED_MAX", 1)
+    seen = Recorder().fail("a").fail("b").fail("c")
+    for what in "abc":
+        await stage.put(what, what.upper(), of=uuid4())
+    await stage.drain(handler("h", seen))
+    assert len(await stage.deliveries()) == 6
+    await rewind(stage, "h")
+    await stage.drain(handler("h", seen))
+    assert sorted(seen.seen) == sorted("abcaAbBcC")
+    assert await stage.deliveries() == {}
+
+
 async def test_what_is_unsettled_before_the_new_place_is_not_overtaken(stage: Stage) -> None:
     """R4."""
     seen, wallet = Recorder().fail("a"), uuid4()
@@ -94,7 +110,7 @@ async def test_what_is_unsettled_before_the_new_place_is_not_overtaken(stage: St
 
 
 async def test_a_cursor_goes_back_once_what_is_in_a_relays_hands_has_ended(stage: Stage) -> None:
-    """R4: it would be handled again beside what comes before it; and no other delivery begins meanwhile."""
+    """R4: it would be handled beside what comes before it; and since it may wait again, others stay behind it."""
     seen, wallet = Recorder().fail("b"), uuid4()
     await stage.put("a", "b", "c", of=wallet)
     await stage.drain(handler("h", seen))
@@ -104,14 +120,14 @@ async def test_a_cursor_goes_back_once_what_is_in_a_relays_hands_has_ended(stage
     )
     await rewind(stage, "h")
     await stage.drain(handler("h", seen), at=10)
-    assert await stage.deliveries() == {("b", "h"): "leased"}
-    assert (await stage.status("c"))["status"] == "pending"
+    assert await stage.deliveries() == {("b", "h"): "leased", ("c", "h"): "waiting"}
     assert seen.seen == ["a", "b"]
     await stage.witness.execute(
-        "UPDATE outbox_deliveries SET status = 'done', lease_relay = NULL, lease_epoch = NULL"
+        "UPDATE outbox_deliveries SET status = 'waiting', lease_relay = NULL, lease_epoch = NULL"
     )
     await stage.drain(handler("h", seen), at=11)
     assert seen.seen == ["a", "b", "a", "b", "c"]
+    assert await stage.deliveries() == {}
 
 
 async def test_what_was_skipped_is_not_handled_when_it_is_read_again(stage: Stage) -> None:
@@ -143,16 +159,17 @@ async def test_what_is_skipped_before_it_is_read_is_not_handled(stage: Stage) ->
     assert await stage.receipts() == [("b", "h", "skipped")]
 
 
-async def test_a_suspect_of_killing_processes_stays_one(stage: Stage) -> None:
-    """R7b: it is run alone, and what comes after it waits for it."""
-    seen, wallet = Recorder().fail("b"), uuid4()
+async def test_what_has_killed_processes_stays_dead(stage: Stage) -> None:
+    """R7b: and what comes after it waits for it, whatever comes before it is handled again."""
+    seen, wallet = Recorder().fail("b", Reject("never")), uuid4()
     await stage.put("a", "b", "c", of=wallet)
     await stage.drain(handler("h", seen))
-    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2 WHERE position = 2")
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 5 WHERE position = 2")
     await rewind(stage, "h")
-    await stage.drain(handler("h", seen))
+    await stage.drain(handler("h", seen), at=1000)
     assert seen.seen == ["a", "b", "a"]
-    assert (await stage.delivery("b", "h"))["takeovers"] == 2
+    assert (await stage.delivery("b", "h"))["status"] == "dead"
+    assert (await stage.delivery("c", "h"))["status"] == "waiting"
 
 
 async def test_what_had_a_delivery_and_fails_again_is_tried_again(stage: Stage) -> None:
