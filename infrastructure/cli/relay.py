@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.start")
 
 
-class PublishersPaused(InfrastructureError):
-    """What is for a broker is left, since that takes nothing; `names` are the publishers."""
+class StandsStill(InfrastructureError):
+    """What needs something that is away is left for later; `names` are the publishers and handlers."""
 
     def __init__(self, paused: Mapping[str, str]) -> None:
         self.names = tuple(sorted(paused))
@@ -34,8 +34,7 @@ class PublishersPaused(InfrastructureError):
         one = len(self.names) == 1
         reasons = "; ".join(dict.fromkeys(paused[name] for name in self.names))
         super().__init__(
-            f"publisher{'' if one else 's'} {who} {'is' if one else 'are'} paused, so what is for "
-            f"{'it' if one else 'them'} waits: {reasons}"
+            f"{who} {'stands' if one else 'stand'} still, so what is for {'it' if one else 'them'} waits: {reasons}"
         )
 
 
@@ -59,7 +58,7 @@ def command(*, wait: bool, once: bool, as_json: bool) -> None:
     row = attrs.asdict(counts)
     print_json(row) if as_json else print_rows([{"what": name, "number": row[name]} for name in row])
     if paused:
-        raise PublishersPaused(paused)
+        raise StandsStill(paused)
 
 
 async def _run(outbox: Outbox, *, wait: bool, once: bool) -> tuple[Counts, Mapping[str, str]] | None:

@@ -187,7 +187,7 @@ outbox_relays = Table(
         JSONB,
         nullable=False,
         server_default=text("'{}'"),
-        comment="publishers whose broker takes nothing, and queues that give nothing; each with reason and since when",
+        comment="who stands still, and queues that give nothing; each with its reason and since when",
     ),
     Column(
         "takes_events",

@@ -244,7 +244,7 @@ def _relays() -> None:
         _column(
             "pauses",
             JSONB,
-            "publishers whose broker takes nothing, and queues that give nothing; each with reason and since when",
+            "who stands still, and queues that give nothing; each with its reason and since when",
             "'{}'",
         ),
         _column(

@@ -25,7 +25,7 @@ HANDLERS = """
 import asyncio
 import logging
 
-from outbox_kernel.kernel import DomainEvent, event, handles
+from outbox_kernel.kernel import DomainEvent, Unavailable, event, handles
 
 @event("shop.ordered")
 class Ordered(DomainEvent):
@@ -37,6 +37,8 @@ class Pack:
         logging.getLogger("shop").info("packing", extra={"what": event.what})
         if event.what == "slow":
             await asyncio.Event().wait()
+        if event.what == "away":
+            raise Unavailable("payments")
 """
 
 EMIT = """
@@ -227,6 +229,17 @@ def test_once_delivers_what_is_due_and_says_how_much(shop: Shop) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout)["delivered"] == 1
     assert shop.ask("SELECT status FROM outbox_status") == "delivered"
+
+
+def test_once_says_who_stands_still(shop: Shop) -> None:
+    """R7, R14: what is for it waits for the next relay, and a script that started this one knows."""
+    shop.emit("away")
+    for _ in range(2):
+        done = shop.outbox("relay", "--once", "--json")
+        told = json.loads(done.stderr.splitlines()[-1])
+        assert (done.returncode, told["kind"]) == (1, "StandsStill")
+        assert told["error"] == "'shop.Pack' stands still, so what is for it waits: payments is unavailable"
+    assert shop.ask("SELECT count(*) FROM outbox_deliveries") == 0
 
 
 def test_waiting_it_starts_when_the_database_is_migrated(tmp_path: Path, empty_postgres_url: str) -> None:

@@ -308,9 +308,9 @@ def test_a_relay_that_runs_once_names_the_publisher_whose_broker_is_away(
     for _ in range(2):
         code, out, err = typed("relay", "--once", "--json")
         told = json.loads(err.splitlines()[-1])
-        assert (code, told["kind"], json.loads(out)["delivered"]) == (1, "PublishersPaused", 0)
+        assert (code, told["kind"], json.loads(out)["delivered"]) == (1, "StandsStill", 0)
         assert told["error"].startswith(
-            "publisher 'messaging' is paused, so what is for it waits: RabbitMQ at 127.0.0.1:1 cannot be reached"
+            "'messaging' stands still, so what is for it waits: RabbitMQ at 127.0.0.1:1 cannot be reached"
         )
         assert "s3cret" not in err
     assert servers.run(rows(database, "SELECT status FROM outbox_status")) == [("pending",)]
