@@ -114,7 +114,7 @@ async def the_relay_delivers(stage: Stage) -> None:
     relay = OutboxRelay(stage.container[AsyncEngine], stage.container, schema=_schema(stage))
     delivered = await relay.run_until_idle()
     after = await stage.show_counts("after the relay has run")
-    stage.say(f"It delivered {delivered.delivered} events, those of the new profiles among them.")
+    stage.say(f"It made {delivered.delivered} deliveries, those of the new profiles among them.")
     stage.check("no profile before", holds=before["profiles"] == 0)
     stage.check("as many profiles as accounts", holds=after["profiles"] == after["accounts"] > 0)
     stage.check("every event is delivered", holds=await _undelivered(stage) == 0)
@@ -128,6 +128,7 @@ async def a_handler_recovers(stage: Stage) -> None:
             stage.container[AsyncEngine], stage.container, schema=_schema(stage), handlers=handlers
         )
         serving = asyncio.create_task(relay.run())
+        await relay.subscribed.wait()  # what commits from now on is due for the new handler
         await stage.container[SignUpHandler].handle(SignUp("frank@example.org"))
         await welcome.sent.wait()
         await _until(lambda: _is_zero(_undelivered(stage)))

@@ -72,6 +72,7 @@ CROSS JOIN LATERAL (
     WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
 CROSS JOIN LATERAL (
   SELECT CASE
+    WHEN NOT EXISTS (SELECT FROM {{outbox_subscriptions}}) THEN 'pending'
     WHEN EXISTS (
       SELECT FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS}
       WHERE {is_due("subscription", "event")} AND (

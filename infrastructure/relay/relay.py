@@ -94,6 +94,7 @@ class OutboxRelay:
         self._lease: Lease | None = None
         self._shift: Shift | None = None
         self._stopping = asyncio.Event()
+        self._is_checked = False
         self._pauses_of_others: dict[str, Pause] = {}
         self.subscribed: asyncio.Event = asyncio.Event()
         """Set while the database knows what this relay carries: from then on that is due."""
@@ -147,6 +148,8 @@ class OutboxRelay:
 
     async def check(self) -> None:
         """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""
+        if self._is_checked:
+            return
         if not (self._registrations or self._publishers or self._may_lack_all):
             raise NothingToDeliverTo(
                 "this relay carries neither a handler nor a publisher, so every event would count as delivered, to "
@@ -158,6 +161,7 @@ class OutboxRelay:
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
             _log.warning("%s", sentence, extra={"handler": name})
+        self._is_checked = True
 
     def look(self) -> None:
         """Look at once for events that somebody in this process has just committed, and let other relays look too."""

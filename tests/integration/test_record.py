@@ -52,13 +52,13 @@ async def test_a_record_that_is_added_is_a_row_with_the_servers_defaults(session
     session.add(added)
     await session.commit()
     await session.refresh(added)
-    assert (added.position, added.status, added.retry_count, added.headers) == (1, "delivered", 0, {})
+    assert (added.position, added.status, added.retry_count, added.headers) == (1, "pending", 0, {})
     assert added.xid > 0
     assert added.source is None
     assert added.occurred_at == NOW
     assert added.payload == {"email": "ada@example.org"}
-    # Nobody is due for it.
-    assert (added.delivered, added.delivered_at) == (True, added.created_at)
+    # Nobody has ever read it.
+    assert (added.delivered, added.delivered_at) == (False, None)
 
 
 async def test_records_get_positions_in_the_order_they_were_added(session: AsyncSession) -> None:
@@ -107,7 +107,7 @@ async def test_a_record_in_a_schema_is_answered_by_the_view_of_that_schema(empty
         session.add(record())
         await session.commit()
         [found] = await session.scalars(select(OutboxRecord))
-        assert (found.status, found.delivered) == ("delivered", True)
+        assert (found.status, found.delivered) == ("pending", False)
     await engine.dispose()
 
 

@@ -239,6 +239,12 @@ async def test_what_was_late_is_passed_up_to_where_it_is_read(
     assert await log.status(event) == status
 
 
+async def test_before_anybody_has_ever_read_the_outbox_all_is_pending(log: Log) -> None:
+    """D2: who reads it first gets all of it."""
+    event_id = await log.event()
+    assert await log.status(event_id) == "pending"
+
+
 @pytest.mark.parametrize(("server", "status"), [(1, "pending"), (2, "delivered")])
 async def test_below_a_servers_floor_nothing_is_late(log: Log, server: int, status: str) -> None:
     """What a dump brought has ids of another server's transactions."""

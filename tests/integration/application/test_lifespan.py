@@ -154,8 +154,8 @@ async def test_one_that_dies_later_is_seen_and_the_application_may_end(
         over.set()
 
     async with serving(Starlette(lifespan=outbox.lifespan(on_end=note))):
-        [claiming] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-claim_or_wait"]
-        claiming.cancel()  # as a handler that cancels whatever runs may do
+        [reading] = [task for task in asyncio.all_tasks() if task.get_name() == "outbox-read"]
+        reading.cancel()  # as a handler that cancels whatever runs may do
         await asyncio.wait_for(over.wait(), 30)
         assert not outbox.is_alive
     assert [type(each) for each in ended] == [CancelledByOthers]

@@ -220,7 +220,7 @@ async def test_what_a_handler_commits_by_any_spelling_of_sessions_is_delivered(
     await outbox.migrate()
     await order(outbox, shop, "cake")
     await outbox.relay().run_until_idle()
-    assert await ask("SELECT DISTINCT status FROM outbox_events") == ["delivered"]
+    assert await ask("SELECT DISTINCT status FROM outbox_status") == ["delivered"]
     assert await ask("SELECT count(*) FROM effects") == [3]
     assert await ask("SELECT handler FROM outbox_receipts ORDER BY handler") == ["shop.A", "shop.B", "shop.C"]
     await outbox.close()

@@ -52,7 +52,7 @@ async def test_who_signs_up_has_a_profile_when_the_relay_has_run(
     account_id = await container[SignUpHandler].handle(SignUp("ada@example.org"))
     await relay.run_until_idle()
     assert await rows(container, "SELECT account_id FROM profiles") == [(account_id,)]
-    assert await rows(container, "SELECT DISTINCT status FROM outbox_events") == [("delivered",)]
+    assert await rows(container, "SELECT DISTINCT status FROM outbox_status") == [("delivered",)]
 
 
 async def test_the_profiles_event_says_what_caused_it(container: Container, relay: OutboxRelay) -> None:
