@@ -73,6 +73,8 @@ class LoggedEvent(asyncpg.Record):
     unsettled: Sequence[str] | None = _column("unsettled")
     """Handlers that have an unsettled delivery of its aggregate up to here."""
 
+    _event: DomainEvent | None = None
+
     @property
     def headers(self) -> dict[str, Header]:
         """The context it was recorded in."""
@@ -109,11 +111,11 @@ class LoggedEvent(asyncpg.Record):
 
     def restored(self) -> DomainEvent:
         """Return it as an event of its newest version, the same for all handlers if nothing in it can be changed."""
-        event: DomainEvent | None = self.__dict__.get("event")
+        event = self._event
         if event is None:
             event = self._decoded()
             if _is_shared(self["event_type"]):
-                self.__dict__["event"] = event
+                self._event = event
         return event
 
     def _decoded(self) -> DomainEvent:
