@@ -10,6 +10,7 @@ import attrs
 from outbox_kernel.infrastructure.operations.abilities import carried_no_more, relays, stranded
 from outbox_kernel.infrastructure.outbox.sql.standing import (
     EVENTS_THERE_ARE,
+    FIRST,
     LAG,
     OLDEST,
     SUBSCRIPTIONS_AND_DELIVERIES,
@@ -132,11 +133,12 @@ async def overview(desk: Desk) -> Overview:
     *lags, total = await desk.run(LAG, name=None, look_max=LAG_EVENTS_MAX)
     by_name = {row["name"]: row for row in lags}
     rows = await desk.run(SUBSCRIPTIONS_AND_DELIVERIES)
+    is_read = any(row["kind"] is not None for row in rows)
     subscriptions = [_state(row, by_name.get(row["name"]), found) for row in rows]
     return Overview(
         relays=found,
-        backlog=await _backlog(desk, total, is_at_least=any(row["is_at_least"] for row in lags)),
-        oldest=await _oldest(desk, (row["position"] for row in lags)),
+        backlog=await (_backlog(desk, lags, total) if is_read else _unread(desk)),
+        oldest=await _oldest(desk, [row["position"] for row in lags] if is_read else [await _first(desk)]),
         subscriptions=subscriptions,
         stranded=await stranded(desk, found, subscriptions),
         queues=_stuck_queues(found),
@@ -165,8 +167,9 @@ def _state(
     )
 
 
-async def _backlog(desk: Desk, total: Mapping[str, Any], *, is_at_least: bool) -> Backlog:
+async def _backlog(desk: Desk, lags: Iterable[Mapping[str, Any]], total: Mapping[str, Any]) -> Backlog:
     there_are = await desk.run_one(EVENTS_THERE_ARE, count_bytes_max=COUNT_BYTES_MAX)
+    is_at_least = any(row["is_at_least"] for row in lags)
     undelivered = total["events"] + total["open"] + total["dead"]
     return Backlog(
         pending=total["events"],
@@ -176,6 +179,24 @@ async def _backlog(desk: Desk, total: Mapping[str, Any], *, is_at_least: bool) -
         delivered=None if is_at_least else max(0, there_are["events"] - undelivered),
         delivered_is_estimated=there_are["is_estimated"],
     )
+
+
+async def _unread(desk: Desk) -> Backlog:
+    """Return the backlog of an outbox to which nobody has subscribed yet: whoever is the first gets all of it."""
+    there_are = await desk.run_one(EVENTS_THERE_ARE, count_bytes_max=COUNT_BYTES_MAX)
+    return Backlog(
+        pending=there_are["events"],
+        pending_is_at_least=False,
+        open=0,
+        dead=0,
+        delivered=0,
+        delivered_is_estimated=there_are["is_estimated"],
+    )
+
+
+async def _first(desk: Desk) -> int | None:
+    position: int | None = (await desk.run_one(FIRST))["position"]
+    return position
 
 
 async def _oldest(desk: Desk, behind: Iterable[int | None]) -> Undelivered | None:

@@ -106,6 +106,8 @@ class Story(ToldEvent):
 
     subscriptions: list[SubscriptionOfEvent]
     receipts: list[Receipt]
+    waits_for: str | None
+    """What it waits for while nobody has subscribed to anything."""
 
 
 @attrs.frozen(kw_only=True)
@@ -154,7 +156,8 @@ async def events(
         first=await since.position(desk) if since else None,
         limit=limit,
     )
-    return [Event(**row) for row in rows]
+    # One that is pending for two reasons is found for each.
+    return list({row["position"]: Event(**row) for row in rows}.values())
 
 
 async def failed(desk: Desk, limit: int) -> Failures:
@@ -205,6 +208,7 @@ async def show(desk: Desk, event_id: UUID | int) -> Story:
         deliveries=deliveries,
         subscriptions=_subscriptions(due, deliveries, waits),
         receipts=[Receipt(**row) for row in receipts],
+        waits_for="the first relay" if event["status"] == "pending" and not due else None,
     )
 
 

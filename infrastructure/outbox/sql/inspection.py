@@ -75,14 +75,20 @@ _ASKED = """
 """
 _IS = "(SELECT became.status FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1)"
 _NEWEST = "ORDER BY position DESC LIMIT :limit"
-# What is pending stands above the lowest place there is, or has become visible below it since.
+# What is pending stands above the lowest place there is, or has become visible below it since, or was brought again by
+# a queue, above. Before anybody has subscribed all of it is.
 _PLACES = """
 FROM {outbox_cursor_places} AS place JOIN {outbox_subscriptions} ON name = subscription AND retired_at IS NULL
 """
-_LOWEST = f"(SELECT min(place.position) {_PLACES})"
+_LOWEST = f"coalesce((SELECT min(place.position) {_PLACES}), 0)"
 _PENDING = f"""
 (SELECT * FROM {{outbox_events}} AS event
  WHERE position > {_LOWEST} AND {_ASKED} AND {_IS} = 'pending' {_NEWEST})
+UNION ALL
+(SELECT * FROM {{outbox_events}} AS event
+ WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending' AND event_id = ANY (ARRAY(
+   SELECT arrival.event_id FROM {{outbox_arrivals}} AS arrival WHERE arrival.position > {_LOWEST}
+   ORDER BY arrival.position LIMIT {LATE_EVENTS_MAX})))
 UNION ALL
 (SELECT * FROM (
    SELECT * FROM {{outbox_events}} WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) {_PLACES}))

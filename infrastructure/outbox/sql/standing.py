@@ -74,6 +74,9 @@ SELECT CASE WHEN pg_relation_size('{outbox_events}') < :count_bytes_max THEN (SE
        pg_relation_size('{outbox_events}') >= :count_bytes_max AS is_estimated
 """)
 
+# Where the log begins.
+FIRST = Statement("SELECT min(position) AS position FROM {outbox_log}")
+
 # The oldest event that somebody has yet to handle: the lowest behind a cursor, or the one of a delivery. Dead ones are
 # left out, and those whose moment is yet to come.
 OLDEST = Statement(f"""

@@ -127,6 +127,11 @@ class Outbox:
             name,
         )
 
+    async def is_read(self) -> None:
+        """Let somebody have subscribed, for nothing that happens here: until then all of it is pending."""
+        if not await self.value("SELECT EXISTS (SELECT FROM outbox_subscriptions)"):
+            await self.subscription("bank.Idle", ("bank.idle",))
+
     async def passed(self, name: str = HANDLER) -> None:
         """Let a subscription have passed all there is."""
         await self.execute(

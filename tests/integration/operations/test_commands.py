@@ -58,6 +58,7 @@ def run(capsys: pytest.CaptureFixture[str], by_hand: Any) -> Callable[..., Resul
 
 
 async def dead_event(outbox: Outbox) -> Any:
+    await outbox.is_read()
     return await outbox.failed_event(uuid4())
 
 

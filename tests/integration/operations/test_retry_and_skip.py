@@ -24,6 +24,11 @@ ALL = Selection()
 HANDLER = "bank.Letters"
 
 
+@pytest.fixture(autouse=True)
+async def is_read(outbox: Any) -> None:
+    await outbox.is_read()
+
+
 async def retried(outbox: Any, selection: Selection = ALL, **options: bool) -> Change:
     return await retry(outbox.desk, await choose_for_retry(outbox.desk, selection, **options))
 

@@ -54,6 +54,17 @@ async def test_an_outbox_with_nothing_left_to_do_has_no_oldest_event(outbox: Any
     assert (await overview(outbox.desk)).oldest is None
 
 
+async def test_before_anybody_has_subscribed_all_of_it_is_pending(outbox: Any) -> None:
+    """D2: whoever is the first gets all of it."""
+    await outbox.failed_event(days_old=2)
+    await outbox.event(days_old=1)
+    seen = await overview(outbox.desk)
+    assert (seen.backlog.pending, seen.backlog.dead, seen.backlog.delivered) == (2, 0, 0)
+    assert seen.oldest is not None
+    assert (seen.oldest.position, seen.oldest.status) == (1, "pending")
+    assert len(await stories.events(outbox.desk, status="pending")) == 2
+
+
 async def test_what_stands_behind_a_subscription_is_what_it_is_due_for(outbox: Any) -> None:
     """O1: in events and seconds."""
     await outbox.event()

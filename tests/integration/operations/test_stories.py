@@ -80,7 +80,9 @@ async def test_of_an_event_that_is_not_known_here_every_field_is_masked(outbox: 
 async def test_each_who_is_due_tells_how_far_it_is_and_what_it_waits_for(outbox: Any) -> None:
     """R2, O1: whoever is not due for it is not named."""
     before = await outbox.event()
+    assert (await stories.show(outbox.desk, before)).waits_for == "the first relay"
     await outbox.subscription()
+    assert (await stories.show(outbox.desk, before)).waits_for is None
     await outbox.subscription("bank.Notes", ("bank.noted",))
     event = await outbox.event()
 
