@@ -250,7 +250,7 @@ SELECT current_user::text AS role, current_setting('default_transaction_read_onl
 HIDDEN = Statement("""
 SELECT current_user::text AS role, relation.name AS table_name
 FROM unnest(ARRAY['{outbox_events}', '{outbox_deliveries}', '{outbox_receipts}', '{outbox_subscriptions}',
-                  '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}']) AS relation (name)
+                  '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}', '{outbox_arrivals}']) AS relation (name)
 WHERE row_security_active(relation.name)
 """)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.inbox.messages import Received, read
 from outbox_kernel.infrastructure.inbox.storing import Storage
+from outbox_kernel.infrastructure.operations import Desk
+from outbox_kernel.infrastructure.operations.overview import overview
+from outbox_kernel.infrastructure.operations.stories import events
+from outbox_kernel.infrastructure.outbox.sql.inspection import SUBSCRIPTIONS_OF
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.kernel import Reject, current_delivery
@@ -226,6 +230,35 @@ async def test_what_came_back_stays_until_the_queues_handlers_have_it_and_goes_a
     await circle.consume(Recorder())
     assert await purged(stage) == 1
     assert await stage.witness.fetch("SELECT FROM outbox_arrivals") == []
+
+
+async def test_what_came_back_shows_as_what_it_is_until_the_queues_handlers_have_it(circle: Circle) -> None:
+    """O1, R2: among what is pending, behind the subscription, and in the event's story."""
+    stage, desk = circle.stage, Desk(circle.stage.witness, now=circle.stage.at(0))
+    await circle.put("a")
+    await circle.publish()
+    await stage.put("b", source="another queue")
+    await circle.publish()
+    await circle.consume(Recorder())
+    assert await events(desk, status="pending") == []
+    [ours] = circle.received()
+    for queue in (QUEUE, "a queue of nobody"):
+        assert await Storage(queue).store(stage.line(), [ours]) == {}
+    [pending] = await events(desk, status="pending")
+    assert pending.event_id == (await stage.event("a"))["event_id"]
+    assert await behind(desk) == {"bank": 0, "notes's": 1}
+    assert (await passed(desk, pending.event_id)) == {"bank": True, "notes's": False}
+    await circle.consume(Recorder())
+    assert await behind(desk) == {"bank": 0, "notes's": 0}
+    assert (await passed(desk, pending.event_id)) == {"bank": True, "notes's": True}
+
+
+async def behind(desk: Desk) -> dict[str, int]:
+    return {each.name: each.lag_events for each in (await overview(desk)).subscriptions}
+
+
+async def passed(desk: Desk, event_id: UUID) -> dict[str, bool]:
+    return {row["name"]: row["is_passed"] for row in await desk.run(SUBSCRIPTIONS_OF, event_id=event_id)}
 
 
 async def purged(stage: Stage) -> int:
