@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.relay.draining import drain, interleaved, median_of
+from benchmarks.relay.parcels import BATCH
 
 if TYPE_CHECKING:
     from benchmarks.relay.draining import Drain
@@ -18,10 +19,18 @@ CONCURRENCY = 20
 
 
 async def measure_effects(ground: Ground, sizes: Sizes) -> dict[str, float]:
-    """Drain events to a handler that writes."""
-    common = {"concurrency": CONCURRENCY}
-    relay = {"kind": "relaying.relay", "url": ground.url, "handler": "bench.book", **common}
-    by_hand = {"kind": "floors.bare_effects", "url": ground.dsn, **common}
+    """Drain events to a handler that writes and commits for each."""
+    return await _compared(ground, sizes, "bench.book")
+
+
+async def measure_effects_batch(ground: Ground, sizes: Sizes) -> dict[str, float]:
+    """Drain events to a handler that writes and commits for many at once; the floor commits for each."""
+    return {**await _compared(ground, sizes, "bench.book_batch"), "batch": BATCH}
+
+
+async def _compared(ground: Ground, sizes: Sizes, handler: str) -> dict[str, float]:
+    relay = {"kind": "relaying.relay", "url": ground.url, "handler": handler, "concurrency": CONCURRENCY}
+    by_hand = {"kind": "floors.bare_effects", "url": ground.dsn, "concurrency": CONCURRENCY}
     found = await interleaved(
         {
             "relay": partial(_drained, ground, sizes.effect_events, relay),

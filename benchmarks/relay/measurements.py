@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.databases import measured_database
 from benchmarks.relay.backlog import measure_backlog
 from benchmarks.relay.drain import measure_drain, measure_fanout, measure_hot
-from benchmarks.relay.effects import measure_effects
+from benchmarks.relay.effects import measure_effects, measure_effects_batch
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.latency import measure_latency
 from benchmarks.relay.loop import measure_loop
@@ -32,6 +32,7 @@ MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = 
     "hot": measure_hot,
     "fanout": measure_fanout,
     "effects": measure_effects,
+    "effects_batch": measure_effects_batch,
     "latency": measure_latency,
     "writers": measure_writers,
     "slow": measure_slow,

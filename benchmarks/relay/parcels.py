@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence  # noqa: TC003 - a handler's annotations are read at run time
 from datetime import datetime  # noqa: TC003 - the event is read at run time
 from decimal import Decimal
 from typing import ClassVar
@@ -114,7 +115,27 @@ class Book:
 
     async def handle(self, event: ParcelWeighed) -> None:
         """Add it."""
-        row = {"event_id": event.event_id, "parcel_id": event.parcel, "kilograms": event.kilograms}
         async with self.unit as unit:
-            await unit.session.execute(_book, row)
+            await unit.session.execute(_book, _row(event))
             await unit.commit()
+
+
+BATCH = 200
+
+
+@handles(ParcelWeighed, name="bench.book_batch", batch=BATCH)
+@attrs.frozen
+class BookBatch:
+    """Adds a row for each of many events, which commit together with a receipt for each."""
+
+    unit: SqlAlchemyUnitOfWork
+
+    async def handle(self, events: Sequence[ParcelWeighed]) -> None:
+        """Add them."""
+        async with self.unit as unit:
+            await unit.session.execute(_book, [_row(event) for event in events])
+            await unit.commit()
+
+
+def _row(event: ParcelWeighed) -> dict[str, object]:
+    return {"event_id": event.event_id, "parcel_id": event.parcel, "kilograms": event.kilograms}

@@ -20,6 +20,7 @@ FIGURES = {
     "hot": {"events_per_s", "drain_events_per_s", "ratio_to_drain"},
     "fanout": {"runs_per_s", "drain_events_per_s", "ratio_to_drain", "handlers"},
     "effects": {"events_per_s", "raw_events_per_s", "ratio"},
+    "effects_batch": {"events_per_s", "raw_events_per_s", "ratio", "batch"},
     "latency": {"p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "ratio"},
     "writers": {"commits_per_s", "commits_per_s_without", "ratio"},
     "slow": {"events_per_s", "most_events_per_s", "ratio", "cpu_share"},
