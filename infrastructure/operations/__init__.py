@@ -1,9 +1,10 @@
 """What an operator may ask and decide, as functions over one connection (O1, R14).
 
-`Desk` is one operator's connection with its deadlines. `overview` and `subscriptions` are what `status` shows,
-`stories` what `events`, `show` and `history` do, `mending`, `replaying` and `purging` what changes something;
-`selection` says of which events or deliveries. `health` asks everything that `doctor` asks, a module `health_of_…` a
-subject. Whoever changes something wakes the relays.
+`Desk` is one operator's connection with its deadlines. `overview` is what `status` shows, with `abilities`, by which it
+knows who can run what; `stories` is what `events`, `show`, `history` and `failed` do, `waits` what each waits for,
+`masking` what may be seen of it. `mending`, `replaying`, `subscriptions` and `purging` change something; `selection`
+says of which events or deliveries. `health` asks everything that `doctor` asks, a module `health_of_…` a subject. What
+they return are frozen objects. Whoever changes something wakes the relays.
 
 The command line and, later, the dashboard only show it: a rule of what may be done stands here.
 

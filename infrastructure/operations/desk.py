@@ -67,11 +67,6 @@ class Desk:
         """Run a statement by the numbers of its parameters, and return its rows."""
         return await self.connection.fetch(in_schema(statement, self.schema), *values)
 
-    async def fetch_one(self, statement: str, *values: Any) -> asyncpg.Record:
-        """Run such a statement that answers with one row."""
-        (row,) = await self.fetch(statement, *values)
-        return row
-
     async def clock(self) -> datetime:
         """Return the server's time."""
         moment: datetime = (await self.run_one(CLOCK))[0]

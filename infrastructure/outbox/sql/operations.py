@@ -126,11 +126,6 @@ WITH due AS MATERIALIZED (
 SELECT event_id, handler FROM written
 """)  # noqa: S608 - the rules are ours
 
-# The bounds of what there is to walk.
-BOUNDS = """
-SELECT coalesce(min(position), 0) AS first, coalesce(max(position), 0) AS last FROM {outbox_log}
-"""
-
 # The highest position there is.
 HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_log}")
 

@@ -100,6 +100,18 @@ async def test_a_replay_is_in_order_and_new_events_come_after_it(outbox: Any, of
     assert await outbox.value("SELECT count(*) FROM outbox_deliveries") == 0
 
 
+async def test_a_handler_that_is_held_goes_back_and_on_once_it_is_let(outbox: Any, office: Any) -> None:
+    """R17: as when it is mended meanwhile."""
+    await office.send(uuid4(), "a", "b")
+    await office.deliver()
+    await pause(outbox.desk, HANDLER)
+    await rewind(outbox.desk, HANDLER, 1)
+    assert await office.deliver() == []
+    assert await outbox.value("SELECT count(*) FROM outbox_status WHERE status = 'pending'") == 2
+    await resume(outbox.desk, HANDLER)
+    assert await office.deliver() == ["a", "b"]
+
+
 async def test_single_events_come_again_in_order_and_new_ones_after_them(outbox: Any, office: Any) -> None:
     """R4, R17."""
     wallet = uuid4()

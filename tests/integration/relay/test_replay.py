@@ -9,7 +9,7 @@ import pytest
 
 from outbox_kernel.infrastructure.operations import Desk, Selection
 from outbox_kernel.infrastructure.operations.mending import choose_for_skip, skip
-from outbox_kernel.kernel import Reject
+from outbox_kernel.kernel import Reject, Unavailable
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import has_run, serving
 from tests.waiting import until
@@ -65,6 +65,22 @@ async def test_a_relay_that_serves_goes_back_when_it_is_told(stage: Stage) -> No
             return len(seen.seen) > 1
 
         await until(goes_back)
+
+
+async def test_what_stands_still_goes_back_too(stage: Stage) -> None:
+    """R7, R17: nothing is in its hands that it waits with, and it is told where to go on."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.drain(handler("h", seen))
+    await stage.put("c", of=wallet)
+    seen.fail("c", Unavailable("payments"))
+    relay = stage.relay(handler("h", seen), at=None, poll_interval_seconds=0.1)
+    async with serving(relay):
+        await until(lambda: has_run(seen, 3))
+        await rewind(stage, "h")
+        await Desk(stage.witness).wake_relays()
+        await until(lambda: has_run(seen, 6))
+    assert seen.seen == ["a", "b", "c", "a", "b", "c"]
 
 
 @pytest.mark.parametrize("trouble", [Reject("never"), ValueError("not today")])
