@@ -47,8 +47,8 @@ class Storage:
         """Store events in their order; return why some of them, by their index, are refused for good."""
         try:
             return await self._store(line, events)
-        except _OF_A_ROW:
-            # It does not say which of them.
+        except (*_OF_A_ROW, asyncpg.DeadlockDetectedError):
+            # It does not say which of them. One by one, none is held while another is waited for.
             found = [await self._store_alone(line, each) for each in events]
             return {index: reason for index, reason in enumerate(found) if reason is not None}
 

@@ -121,6 +121,25 @@ async def test_what_another_queue_stores_at_this_moment_keeps_its_turn(stage: St
     assert set((await stage.events()).values()) == {"delivered"}
 
 
+async def test_two_queues_that_store_the_same_in_another_order_do_not_trouble_each_other(
+    stage: Stage,
+) -> None:
+    """R4, T3: each waits for what the other has inserted, until the server ends one of the two."""
+    one, two = Stream("ab"), Stream("xy", uuid4())
+    async with stage.engine.connect() as connection:
+        few: Any = (await connection.get_raw_connection()).driver_connection
+        await few.execute("SET deadlock_timeout = '60s'")
+        await few.execute("BEGIN")
+        await store(stage, "few", two["x"], few)
+        audit = asyncio.create_task(store(stage, "audit", [*one["a"], *two["xy"], *one["b"]]))
+        await until(lambda: somebody_waits(stage))
+        await store(stage, "few", one["a"], few)
+        await few.execute("COMMIT")
+        await audit
+    assert await sources(stage) == {"x": "few", "a": "few", "y": "audit", "b": "audit"}
+    assert await arrivals(stage) == [("a", "audit"), ("x", "audit")]
+
+
 async def somebody_waits(stage: Stage) -> bool:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     return bool(await stage.witness.fetchval(waiting))

@@ -427,6 +427,22 @@ def test_told_to_store_what_no_handler_is_for_it_does_so_and_says_it(
     assert servers.run(rows(database, "SELECT status FROM outbox_status")) == [("delivered",)]
 
 
+def test_a_handler_that_was_for_another_queue_is_refused_with_what_to_do(
+    typed: Typed, at_broker: Any, database: str
+) -> None:
+    """R2, R14: what that queue has brought would be lost to it; the queue is left as it is."""
+    typed("topology", "--apply")
+    typed("consume", QUEUE, "--once")
+    servers.run(rows(database, "UPDATE outbox_subscriptions SET source = 'the former one' RETURNING name"))
+    at_broker(sending(json.dumps(EVENT).encode(), to=QUEUE))
+    code, out, err = typed("consume", QUEUE, "--once")
+    told = err.splitlines()[-1]
+    assert (code, out) == (1, "")
+    assert f"is for queue {QUEUE!r}, and its subscription 'messaging.LogGroupMessage" in told
+    assert "for queue 'the former one', which it would not get any more: give it a name of its own" in told
+    assert servers.run(rows(database, "SELECT status FROM outbox_status")) == []
+
+
 @pytest.mark.parametrize("words", [["consume", QUEUE, "--once"], ["relay", "--once"]])
 def test_a_handler_for_a_queue_that_nobody_declares_is_told_of_and_is_no_error(
     typed: Typed, environment: pytest.MonkeyPatch, words: list[str]
