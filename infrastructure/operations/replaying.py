@@ -72,10 +72,11 @@ async def rewind(
     advance = begin(max(0, last - position + 1) if again else 0)
 
     async def work() -> tuple[int, int]:
-        shards = len(await desk.run(REWIND, name=name, position=position))
-        return shards, await _forget_effects(desk, name, position, last, advance) if again else 0
+        effects = await _forget_effects(desk, name, position, last, advance) if again else 0
+        # Last, since relays wait for whoever holds a cursor.
+        return effects, len(await desk.run(REWIND, name=name, position=position))
 
-    shards, effects = await desk.in_turn(work)
+    effects, shards = await desk.in_turn(work)
     await desk.wake_relays()
     events, is_at_least = await lag_of(desk, name)
     return Rewound(position, shards, events, is_at_least, effects)

@@ -19,7 +19,7 @@ from tests import servers
 
 TABLES = (
     "outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays, outbox_cursors, "
-    "outbox_progress, outbox_cursors_past, outbox_servers"
+    "outbox_progress, outbox_cursors_past, outbox_servers, outbox_arrivals"
 )
 HANDLER = "bank.Letters"
 

@@ -42,6 +42,23 @@ async def test_events_are_listed_newest_first_by_what_is_asked(outbox: Any) -> N
     assert await found(aggregate=AggregateKey(uuid4())) == []
 
 
+async def test_what_a_queue_has_brought_again_is_pending_for_that_queues_handlers(outbox: Any) -> None:
+    """T3: however far below it was written."""
+    event = await outbox.event()
+    await outbox.subscription()
+    await outbox.subscription("bank.Queued", ("bank.*",), source="notes")
+    await outbox.execute(
+        "INSERT INTO outbox_arrivals (position, event_id, aggregate_id, event_type, source) "
+        "SELECT nextval('outbox_events_position_seq'), event_id, aggregate_id, event_type, 'notes' FROM outbox_events"
+    )
+    assert [each.event_id for each in await stories.events(outbox.desk, status="pending")] == [event]
+    story = await stories.show(outbox.desk, event)
+    assert [(each.name, each.state) for each in story.subscriptions] == [
+        ("bank.Letters", "began later"),
+        ("bank.Queued", "pending"),
+    ]
+
+
 async def test_an_aggregate_is_found_and_shown_by_its_key_as_written(outbox: Any) -> None:
     """C10: of the history, the list and the story."""
     order = await outbox.event(uuid_of(42))
