@@ -113,7 +113,7 @@ async def test_what_another_queue_stores_at_this_moment_keeps_its_turn(stage: St
         await other.execute("BEGIN")
         await store(stage, "few", stream["b"], other)
         storing = asyncio.create_task(store(stage, "audit", stream["abc"]))
-        await until(lambda: somebody_waits(stage))
+        await until(lambda: they_wait(stage, 1))
         await other.execute("COMMIT")
         await storing
     await handle(stage, *both)
@@ -127,22 +127,29 @@ async def test_two_queues_that_store_the_same_in_another_order_do_not_trouble_ea
     """R4, T3: each waits for what the other has inserted, until the server ends one of the two."""
     one, two = Stream("ab"), Stream("xy", uuid4())
     async with stage.engine.connect() as connection:
-        few: Any = (await connection.get_raw_connection()).driver_connection
-        await few.execute("SET deadlock_timeout = '60s'")
-        await few.execute("BEGIN")
-        await store(stage, "few", two["x"], few)
-        audit = asyncio.create_task(store(stage, "audit", [*one["a"], *two["xy"], *one["b"]]))
-        await until(lambda: somebody_waits(stage))
-        await store(stage, "few", one["a"], few)
-        await few.execute("COMMIT")
-        await audit
-    assert await sources(stage) == {"x": "few", "a": "few", "y": "audit", "b": "audit"}
-    assert await arrivals(stage) == [("a", "audit"), ("x", "audit")]
+        gate: Any = (await connection.get_raw_connection()).driver_connection
+        await gate.execute("BEGIN")
+        await store(stage, "a third", one["b"], gate)
+        few = asyncio.create_task(store(stage, "few", [*two["x"], *one["b"], *one["a"]]))
+        await until(lambda: they_wait(stage, 1))
+        audit = asyncio.create_task(store(stage, "audit", [*one["a"], *two["xy"]]))
+        await until(lambda: they_wait(stage, 2))
+        await gate.execute("ROLLBACK")
+        await asyncio.gather(few, audit)
+    rows = await stage.witness.fetch(
+        "SELECT log.source, payload->>'what' AS what FROM outbox_log AS log JOIN outbox_events USING (event_id) "
+        "ORDER BY log.position"
+    )
+    assert [row["what"] for row in rows if row["source"] == "few"] == ["x", "b", "a"]
+    assert [row["what"] for row in rows if row["source"] == "audit"] == ["a", "x", "y"]
 
 
-async def somebody_waits(stage: Stage) -> bool:
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    return bool(await stage.witness.fetchval(waiting))
+async def they_wait(stage: Stage, count: int) -> bool:
+    waiting = (
+        "SELECT count(*) = $1 FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return bool(await stage.witness.fetchval(waiting, count))
 
 
 # --- what is refused ---------------------------------------------------------------------------------
@@ -226,7 +233,7 @@ class Meddling:
             await other.execute("BEGIN")
             await store(self.stage, "few", [self.event], other)
             storing = asyncio.create_task(self.stage.line().fetch(statement, *arguments))
-            await until(lambda: somebody_waits(self.stage))
+            await until(lambda: they_wait(self.stage, 1))
             await other.execute("COMMIT")
             try:
                 return await storing
