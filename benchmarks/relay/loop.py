@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from benchmarks.relay.ground import Ground
-    from benchmarks.relay.processes import Child, Children
+    from benchmarks.relay.processes import Children
     from benchmarks.relay.sizes import Sizes
 
 STEADY_PER_S = 800
 LOW_PER_S = 10
-# What is delivered before the time is taken: connections are made by then, and statements prepared.
-WARM_UP_SECONDS = 1.0
 
 
 @attrs.frozen
@@ -118,29 +116,32 @@ async def _together(ground: Ground, sizes: Sizes, *, is_held: bool = False) -> T
     await ground.renew(0)
     stranger = transaction_held(ground.url) if is_held else nullcontext()
     async with stranger, _relay(ground) as relay:
-        [child] = relay.found
-        usage = {STEADY_PER_S: await _at_rate(ground, STEADY_PER_S, sizes.steady_seconds, child)}
+        usage = {STEADY_PER_S: await _at_rate(ground, sizes, STEADY_PER_S, relay)}
         if not is_held:
-            usage[LOW_PER_S] = await _at_rate(ground, LOW_PER_S, sizes.low_seconds, child)
+            usage[LOW_PER_S] = await _at_rate(ground, sizes, LOW_PER_S, relay)
     return Together(usage, await ground.dead_rows())
 
 
 async def _alone(ground: Ground, sizes: Sizes) -> Together:
     """Commit as much without a relay: what the server then uses is not the relay's."""
     await ground.renew(0)
-    return Together({STEADY_PER_S: await _at_rate(ground, STEADY_PER_S, sizes.steady_seconds)})
+    return Together({STEADY_PER_S: await _at_rate(ground, sizes, STEADY_PER_S)})
 
 
-async def _at_rate(ground: Ground, per_s: int, seconds: float, relay: Child | None = None) -> Usage:
+async def _at_rate(ground: Ground, sizes: Sizes, per_s: int, relay: Children | None = None) -> Usage:
     async with children({"kind": "producing.steadily", "url": ground.url, "per_s": per_s}):
-        await asyncio.sleep(WARM_UP_SECONDS)
-        begun = await _spent(ground, relay)
-        await asyncio.sleep(seconds)
-        return Usage.between(begun, await _spent(ground, relay))
+        await asyncio.sleep(sizes.warm_up_seconds)
+        begun = await _spent(ground, relay, 0)
+        await asyncio.sleep(sizes.rate_seconds)
+        return Usage.between(begun, await _spent(ground, relay, begun.events))
 
 
-async def _spent(ground: Ground, relay: Child | None) -> Spent:
-    delivered = (relay.marked, relay.cpu_seconds) if relay else (0, 0.0)
+async def _spent(ground: Ground, relay: Children | None, events: int) -> Spent:
+    """Tell what was used so far, once more events than so many are delivered."""
+    delivered = 0, 0.0
+    if relay is not None:
+        await relay.until_marked(events + 1)
+        delivered = relay.marked, relay.found[0].cpu_seconds
     return Spent(time.monotonic(), await server_cpu_seconds(ground), *delivered)
 
 

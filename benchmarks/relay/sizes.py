@@ -27,8 +27,9 @@ class Sizes:
     relays: tuple[int, ...]
     outage_events: int
     loop_events: int
-    steady_seconds: float
-    low_seconds: float
+    warm_up_seconds: float
+    """Of a rate: connections are made by then, and statements prepared."""
+    rate_seconds: float
 
 
 FULL = Sizes(
@@ -50,8 +51,8 @@ FULL = Sizes(
     relays=(1, 2, 4),
     outage_events=100_000,
     loop_events=100_000,
-    steady_seconds=10.0,
-    low_seconds=10.0,
+    warm_up_seconds=2.0,
+    rate_seconds=10.0,
 )
 
 SHORT = Sizes(
@@ -73,8 +74,8 @@ SHORT = Sizes(
     relays=(1, 2),
     outage_events=1_000,
     loop_events=1_000,
-    steady_seconds=0.3,
-    low_seconds=0.5,
+    warm_up_seconds=0.3,
+    rate_seconds=0.3,
 )
 
 AGGREGATES = 10_000
