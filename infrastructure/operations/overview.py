@@ -137,7 +137,7 @@ async def overview(desk: Desk) -> Overview:
     subscriptions = [_state(row, by_name.get(row["name"]), found) for row in rows]
     return Overview(
         relays=found,
-        backlog=await (_backlog(desk, lags, total) if is_read else _unread(desk)),
+        backlog=await (_backlog(desk, lags, total) if is_read else _backlog_of_all(desk)),
         oldest=await _oldest(desk, [row["position"] for row in lags] if is_read else [await _first(desk)]),
         subscriptions=subscriptions,
         stranded=await stranded(desk, found, subscriptions),
@@ -181,7 +181,7 @@ async def _backlog(desk: Desk, lags: Iterable[Mapping[str, Any]], total: Mapping
     )
 
 
-async def _unread(desk: Desk) -> Backlog:
+async def _backlog_of_all(desk: Desk) -> Backlog:
     """Return the backlog of an outbox to which nobody has subscribed yet: whoever is the first gets all of it."""
     there_are = await desk.run_one(EVENTS_THERE_ARE, count_bytes_max=COUNT_BYTES_MAX)
     return Backlog(

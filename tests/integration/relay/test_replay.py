@@ -175,6 +175,25 @@ async def test_what_is_skipped_before_it_is_read_is_not_handled(stage: Stage) ->
     assert await stage.receipts() == [("b", "h", "skipped")]
 
 
+async def test_what_is_skipped_while_it_runs_is_not_tried_again(stage: Stage) -> None:
+    """R6: it has been read already, and the delivery that its skip has written is the one it keeps."""
+    seen, wallet = Recorder(), uuid4()
+
+    async def act(event: Any) -> None:
+        await seen(event)
+        if event.what == "a":
+            desk = Desk(stage.witness)
+            chosen = await choose_for_skip(desk, Selection((await stage.event("a"))["event_id"], "h"))
+            await skip(desk, chosen)
+            raise ValueError("no")
+
+    await stage.put("a", "b", of=wallet)
+    await stage.drain(handler("h", act))
+    assert seen.seen == ["a", "b"]
+    assert (await stage.deliveries())["a", "h"] == "skipped"
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+
+
 async def test_what_has_killed_processes_stays_dead(stage: Stage) -> None:
     """R7b: and what comes after it waits for it, whatever comes before it is handled again."""
     seen, wallet = Recorder().fail("b", Reject("never")), uuid4()
