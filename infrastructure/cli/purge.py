@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "days",
     type=DAYS,
     metavar="DAYS",
-    help="Delivered so long ago; without it, as OUTBOX_CLEANUP_DAYS says.",
+    help="Written so long ago; without it, as OUTBOX_CLEANUP_DAYS says.",
 )
 @yes_option
 @json_option
@@ -38,7 +38,9 @@ def command(*, days: float | None, yes: bool, as_json: bool) -> None:
             "OUTBOX_CLEANUP_DAYS is never: say --older-than DAYS", click.get_current_context()
         )
 
-    ask_first(f"purge what was delivered more than {limit:g} days ago?", unasked=yes or as_json)
+    ask_first(
+        f"purge what was written more than {limit:g} days ago and is delivered?", unasked=yes or as_json
+    )
 
     async def work(desk: Desk) -> Purged:
         with progress("purge") as begin:
@@ -50,6 +52,6 @@ def command(*, days: float | None, yes: bool, as_json: bool) -> None:
         print_json({"older_than_days": limit, **gone})
         return
     click.echo(
-        f"{count(purged.events, 'event')} delivered more than {limit:g} days ago purged, "
+        f"{count(purged.events, 'event')} written more than {limit:g} days ago purged, "
         f"with {count(purged.deliveries, 'delivery', 'deliveries')} and {count(purged.receipts, 'receipt')}"
     )

@@ -1,7 +1,6 @@
 """Every SQL statement of the relay, a module per table group; `in_schema` names the tables.
 
-Times are the server's: each statement takes `now` as its last parameter, null in production, so that only
-tests ever choose one.
+Times are the server's: each statement takes `now`, null in production, so that only tests ever choose one.
 """
 
 from __future__ import annotations

@@ -53,8 +53,13 @@ _MEASURED = """
 """
 
 # Read on from a place. Each kind of late entry is a branch of its own: with OR between them the planner filters the
-# whole index. `position + 0` keeps it from the index of positions, most of which are below. Where there is too much
-# that is late for one read, it brings nothing, and says behind which position all of that stands.
+# whole index. Where there is too much that is late for one read, it brings nothing, and says behind which position all
+# of that stands.
+#
+# What is late is in the order of transactions, which only their index has, and sorts are turned off: so nothing makes
+# the planner prefer the index of positions, nearly all of which are below. It would, where statistics tell of few rows
+# since the others have gone, and these were walked all the same until they are cleaned up. For one running transaction
+# it is a range, since the planner leaves an order by what is equal.
 _LATE = """
 , late AS MATERIALIZED (
   SELECT *, NULL::bigint AS bytes FROM (<all late>) AS found LIMIT :late_max::bigint + 1
@@ -79,22 +84,25 @@ _AHEAD = """(
 SELECT * FROM <entries of (SELECT * FROM <table> WHERE position > :position ORDER BY position LIMIT :look_max)>
 WHERE <ours> AND position <= (SELECT last FROM stretch) ORDER BY position LIMIT :events_max)
 """
-_IS_LATE = """
-SELECT * FROM <entries of <table>>
-WHERE <is late> AND position <= :position AND position + 0 > :floor::bigint AND <ours>
-"""
+_RUNNING = "pg_snapshot_xip(:snapshot::text::pg_snapshot) AS running"
+_IS_BELOW = "position <= :position AND position > :floor::bigint"
+_OF_RUNNING = f"xid >= running AND xid <= running AND {_IS_BELOW}"
+_OF_YOUNGER = f"xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot) AND {_IS_BELOW}"
 _KINDS_OF_LATE = (
-    "xid = ANY (ARRAY(SELECT pg_snapshot_xip(:snapshot::text::pg_snapshot)))",
-    "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)",
+    f"""
+SELECT late.* FROM {_RUNNING} CROSS JOIN LATERAL (
+SELECT * FROM <entries of <table>>
+WHERE {_OF_RUNNING} AND <ours> ORDER BY xid, position LIMIT :late_max::bigint + 1) AS late
+""",  # noqa: S608 - the words are ours
+    f"""(
+SELECT * FROM <entries of <table>>
+WHERE {_OF_YOUNGER} AND <ours> ORDER BY xid, position LIMIT :late_max::bigint + 1)
+""",  # noqa: S608 - the words are ours
 )
 _LOWEST_LATE = (
-    """(SELECT min(lowest.position)
-    FROM pg_snapshot_xip(:snapshot::text::pg_snapshot) AS running CROSS JOIN LATERAL (
-      SELECT position FROM <table> WHERE xid = running AND position <= :position AND position > :floor
-      ORDER BY position LIMIT 1) AS lowest)""",
-    """(SELECT min(position + 0) FROM <table>
-    WHERE xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)
-      AND position <= :position AND position + 0 > :floor)""",
+    f"""(SELECT min(lowest.position) FROM {_RUNNING} CROSS JOIN LATERAL (
+      SELECT position FROM <table> WHERE {_OF_RUNNING} ORDER BY xid, position LIMIT 1) AS lowest)""",  # noqa: S608
+    f"(SELECT min(position) FROM (SELECT * FROM <table> WHERE {_OF_YOUNGER} ORDER BY xid, position) AS late)",  # noqa: S608
 )
 
 # Read on through what was late for a place when another snapshot was taken, by position and up to a batch at a time:
@@ -133,7 +141,7 @@ _ENTRIES = {"{outbox_events}": _EVENTS, "{outbox_arrivals}": _ARRIVALS}
 def read(*, queue: bool, types: bool, shards: bool) -> Statement:
     """Return the statement that reads on: what is written here or a queue brings, of all types and shards or some."""
     tables = _tables(queue=queue)
-    late = [_of(table, _IS_LATE.replace("<is late>", kind)) for table in tables for kind in _KINDS_OF_LATE]
+    late = [_of(table, kind) for table in tables for kind in _KINDS_OF_LATE]
     lowest = [each.replace("<table>", table) for table in tables for each in _LOWEST_LATE]
     # The stretch ends where one of the tables was looked at no further.
     statement = (

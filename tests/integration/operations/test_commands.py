@@ -420,8 +420,8 @@ def test_many_are_asked_about_on_a_terminal(run: Any, by_hand: Any, monkeypatch:
         ),
         (
             ["purge", "--older-than", "4"],
-            "purge what was delivered more than 4 days ago?",
-            "1 event delivered",
+            "purge what was written more than 4 days ago and is delivered?",
+            "1 event written",
         ),
     ],
 )
@@ -559,7 +559,7 @@ def test_purge_takes_its_days_from_the_settings(
     code, _, err = run("purge")
     assert code == 2
     assert "say --older-than DAYS" in err
-    assert run("purge", "--older-than", 4)[1].startswith("1 event delivered more than 4 days ago purged")
+    assert run("purge", "--older-than", 4)[1].startswith("1 event written more than 4 days ago purged")
 
 
 def test_long_work_shows_a_bar_on_a_terminal(run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -9,10 +10,11 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.sql.cursors import TAKE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
+from outbox_kernel.infrastructure.outbox.sql.reading import read
 from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS, SETTINGS
 from outbox_kernel.infrastructure.relay import retention
-from outbox_kernel.infrastructure.relay.line import Step
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.retention import Purged, Retention
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
@@ -279,7 +281,12 @@ async def test_it_purges_no_longer_than_until_the_next_upkeep(stage: Stage) -> N
 
 
 async def aged(stage: Stage) -> None:
-    for table, column in (("outbox_events", "created_at"), ("outbox_receipts", "created_at")):
+    # A run of a second, as on a machine that is busy, leaves a delivery.
+    for table, column in (
+        ("outbox_events", "created_at"),
+        ("outbox_receipts", "created_at"),
+        ("outbox_deliveries", "updated_at"),
+    ):
         await stage.witness.execute(AGE.format(table, column, column))
 
 
@@ -406,16 +413,20 @@ async def test_what_is_young_keeps_its_moment_and_what_is_old_is_given_no_false_
 MANY = 20_000
 GROW = f"""
 INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at, created_at)
-SELECT gen_random_uuid(), 'bank.noted', 1, '{{}}', now(), now() - interval '8 days' FROM generate_series(1, {MANY})
+SELECT gen_random_uuid(), 'bank.noted', 1, '{{"what": "x"}}', now(), now() - interval '8 days'
+FROM generate_series(1, {MANY})
 """
 
 
-async def blocks_of(log: Log, statement: Statement, **values: Any) -> int:
-    """How many blocks it touches."""
+async def blocks_of(stage: Stage, log: Log, statement: Statement, **values: Any) -> int:
+    """How many blocks it touches; it is undone."""
     text, given = log.step(statement, **values)
-    explained: Step = (f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", given)
-    _, [row] = await log.line.transact([log.step(SETTINGS), explained])
-    plan = row[0][0]["Plan"]
+    transaction = stage.witness.transaction()
+    await transaction.start()
+    await stage.witness.execute(log.step(SETTINGS)[0])
+    told = await stage.witness.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", *given)
+    await transaction.rollback()
+    plan = json.loads(told)[0]["Plan"]
     parts = [plan, *(each for each in plan.get("Plans", []) if each["Node Type"] == "ModifyTable")]
     return sum(int(each["Shared Hit Blocks"] + each["Shared Read Blocks"]) for each in parts)
 
@@ -437,7 +448,62 @@ async def test_what_went_costs_nothing_though_it_cannot_be_cleaned_up(
         await stage.put("young")
         looking: dict[str, Any] = {"span_max": 200_000, "rows_max": 2_000, "days": 7.0, "receipt_days": 7.0}
         goes_on = cast("Any", keeper).tasks[0].after
-        assert await blocks_of(log, PURGE_EVENTS, after=goes_on, **looking) < 100
+        assert await blocks_of(stage, log, PURGE_EVENTS, after=goes_on, **looking) < 100
         # What it is spared.
-        assert await blocks_of(log, PURGE_EVENTS, after=0, **looking) > 300
+        assert await blocks_of(stage, log, PURGE_EVENTS, after=0, **looking) > 300
     await stranger.close()
+
+
+CHURN = f"""
+INSERT INTO outbox_progress (reader, number, position, server, snapshot, recorded_at)
+SELECT reader, number + step, position, server, snapshot, recorded_at + step * interval '0.1 second'
+FROM (SELECT * FROM outbox_progress ORDER BY recorded_at DESC LIMIT 1) AS last, generate_series(1, {MANY}) AS step
+"""
+PAGE = """
+SELECT * FROM outbox_events JOIN outbox_status USING (event_id) ORDER BY position DESC LIMIT 20
+"""
+
+
+@pytest.mark.servers
+async def test_what_went_makes_neither_reading_nor_progress_dearer(stage: Stage, bank_url: str) -> None:
+    """R13: events and places of days, all of them gone, and nothing cleaned up."""
+    stranger = await connected(bank_url)
+    async with stranger.transaction(isolation="repeatable_read"):
+        await stranger.execute("SELECT FROM outbox_events")
+        await stage.put(*map(str, range(20)))
+        await stage.drain(handler("h", Recorder()))
+        before = await costs(stage)
+        await stage.witness.execute(GROW)
+        await stage.witness.execute(CHURN)
+        await stage.drain(handler("h", Recorder()))
+        found = await purged_at(stage, 8)
+        assert (found.events, found.places) >= (MANY, MANY)
+        await stage.put(*map(str, range(20)))
+        await stage.drain(handler("h", Recorder()))
+        after = await costs(stage)
+    await stranger.close()
+    assert {what: (before[what], after[what]) for what in after if after[what] > 2 * before[what] + 100} == {}
+
+
+async def costs(stage: Stage) -> dict[str, int]:
+    """How many blocks are touched by what relays, and who looks, ask most."""
+    log, [row] = await stage.log(), await stage.witness.fetch(WHERE)
+    place = {"position": row["position"], "snapshot": row["snapshot"], "floor": 0}
+    asked = {
+        "events_max": 100,
+        "look_max": 1_000,
+        "bytes_max": 2**24,
+        "late_max": 100,
+        "late_bytes_max": 2**24,
+    }
+    on = read(queue=False, types=False, shards=False)
+    take = {"names": ["h"] * 32, "shards": list(range(32))}
+    return {
+        "read": await blocks_of(stage, log, on, ordered=["h"], source=None, **place, **asked),
+        "take": await blocks_of(stage, log, TAKE, **take),
+        "a page of status": await blocks_of(stage, log, Statement(PAGE)),
+        "where it stands": await blocks_of(stage, log, Statement("SELECT * FROM {outbox_cursor_places}")),
+    }
+
+
+WHERE = "SELECT position, snapshot::text AS snapshot FROM outbox_cursor_places LIMIT 1"
