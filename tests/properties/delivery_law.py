@@ -8,7 +8,7 @@ from uuid import UUID
 
 import attrs
 
-from tests.properties.led_relays import ORDERED, Key, Report
+from tests.properties.led_relays import LOGICAL, ORDERED, Key, Report
 
 DELIVERIES = """
 SELECT event.position, handler, status, attempts, alone, lease_relay, lease_epoch
@@ -18,6 +18,11 @@ RECEIPTS = """
 SELECT event.position, handler, outcome FROM outbox_receipts JOIN outbox_events AS event USING (event_id)
 """
 JOURNAL = "SELECT line FROM bank_journal"
+
+
+def key_of(row: Any) -> Key:
+    """Whose row it is."""
+    return row["position"], LOGICAL[row["handler"]]
 
 
 @attrs.define
@@ -49,8 +54,8 @@ class Law:
         self.deliveries = await witness.fetch(DELIVERIES)
         receipts = await witness.fetch(RECEIPTS)
         lines = [row["line"] for row in await witness.fetch(JOURNAL)]
-        self.let_go |= {(row["position"], row["handler"]) for row in receipts if row["outcome"] == "skipped"}
-        effects = {(row["position"], row["handler"]) for row in receipts if row["outcome"] == "done"}
+        self.let_go |= {key_of(row) for row in receipts if row["outcome"] == "skipped"}
+        effects = {key_of(row) for row in receipts if row["outcome"] == "done"}
         self._check_effects(lines, effects)
         self._check_charges()
         self._check_order()
@@ -64,7 +69,7 @@ class Law:
     def _check_charges(self) -> None:
         """Nobody is charged but for a failure of its own, or for a crash while it ran alone."""
         for row in self.deliveries:
-            key = row["position"], row["handler"]
+            key = key_of(row)
             if row["alone"] and row["status"] == "leased":
                 self._alone.add((key, row["lease_relay"], row["lease_epoch"]))
             crashes = sum(found[0] == key for found in self._alone)

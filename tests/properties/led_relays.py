@@ -17,6 +17,7 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.kernel import DomainEvent, RetrySchedule, current_delivery
 from outbox_kernel.kernel.errors import Reject
@@ -40,11 +41,15 @@ HANDLED: dict[str, tuple[type[DomainEvent], ...]] = {
 }
 ORDERED = (LEDGER, AUDIT)
 """Of these the dead letter of one lets later events pass, that of the other does not."""
-VERSIONS = ((LEDGER, AUDIT), (LEDGER, AUDIT, MAIL), (MAIL,), (AUDIT, MAIL))
-"""What relays carry."""
+# In newer code the ledger has another name.
+BOOK = "book"
+LOGICAL = {LEDGER: LEDGER, BOOK: LEDGER, AUDIT: AUDIT, MAIL: MAIL}
+OLD = ((LEDGER, AUDIT), (LEDGER, AUDIT, MAIL), (MAIL,), (AUDIT, MAIL))
+NEW = ((BOOK, AUDIT), (BOOK, AUDIT, MAIL))
+"""What relays of each code carry."""
 
 Key = tuple[int, str]
-"""An event's position, and a handler."""
+"""An event's position, and a handler by its first name."""
 
 
 @attrs.define
@@ -186,6 +191,11 @@ class Led:
         await self.shift.ownership.balance()
         await self.shift.ownership.join()
 
+    async def move_names(self) -> None:
+        """Take over what relays of older code have left under a former name."""
+        carried = [each.carried for each in self.shift.subscribers.values()]
+        await Renaming.of(self.shift.ownership.log, carried).step()
+
     async def go_round(self) -> None:
         """All of it, with nothing that waits."""
         self.plans = [plan.replace("wait ", "").removesuffix(" wait") for plan in self.plans]
@@ -238,12 +248,13 @@ class Led:
 
         class Acting:
             async def handle(self, event: Any) -> None:
-                await led._act(name)
+                await led._act(LOGICAL[name])
 
         return HandlerRegistration(
-            *(name, Acting, HANDLED[name]),
+            *(name, Acting, HANDLED[LOGICAL[name]]),
+            renamed_from=LEDGER if name == BOOK else None,
             retry=SCHEDULE,
-            ordered=name in ORDERED,
+            ordered=LOGICAL[name] in ORDERED,
             on_dead="continue" if name == AUDIT else "park",
         )
 

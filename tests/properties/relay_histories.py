@@ -24,7 +24,7 @@ from outbox_kernel.infrastructure.relay.settings import CHANNEL
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from tests.domain import Announced, Noted, Paid
 from tests.properties.delivery_law import Law, Put
-from tests.properties.led_relays import HANDLED, VERSIONS, Led
+from tests.properties.led_relays import BOOK, HANDLED, LEDGER, LOGICAL, NEW, OLD, Led
 from tests.relaying import TABLES
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class History:
         self.subscribed: set[str] = set()
         self.versions: dict[UUID, int] = {}
         self.late: tuple[UUID | None, int, str] | None = None
-        self.has_stranger = False
+        self.has_stranger = self.is_renamed = False
         self.plans = ["commit"]
 
     # --- the application ------------------------------------------------------------------------------
@@ -155,10 +155,12 @@ class History:
     # --- the relays -----------------------------------------------------------------------------------
 
     async def join(self, which: int, flag: bool) -> None:
-        """A relay comes, maybe with handlers that nobody had."""
+        """A relay comes, maybe with handlers that nobody had; of older code none after the first of newer code."""
         if len(self.relays) >= RELAYS_MAX:
             return
-        carried = VERSIONS[which % len(VERSIONS)]
+        versions = NEW if self.is_renamed else (*OLD, *NEW)
+        carried = versions[which % len(versions)]
+        self.is_renamed = self.is_renamed or BOOK in carried
         relay = Led(
             *(self.place.engine, self.place.sessions, self.law.report, carried),
             batch_size_max=2 if flag else 1000,
@@ -166,7 +168,7 @@ class History:
         relay.plans = self.plans
         await relay.begin()
         self.relays.append(relay)
-        self.subscribed |= set(carried)
+        self.subscribed |= {LOGICAL[name] for name in carried}
 
     async def leave(self, which: int, flag: bool) -> None:
         relay = await self._relay(which)
@@ -230,6 +232,9 @@ class History:
     async def let_go_on(self, which: int, flag: bool) -> None:
         await self._step(which, "let_go_on")
 
+    async def move_names(self, which: int, flag: bool) -> None:
+        await self._step(which, "move_names")
+
     async def go_round(self, which: int, flag: bool) -> None:
         await self._step(which, "go_round")
 
@@ -253,7 +258,7 @@ class History:
         """Pause a handler, or let it go on."""
         name = [*HANDLED][which % len(HANDLED)]
         if name in self.subscribed:
-            await (pause if flag else resume)(self._desk(), name)
+            await (pause if flag else resume)(self._desk(), self._name_now(name))
 
     async def mend(self, which: int, flag: bool) -> None:
         """Retry or skip a delivery that an operator may touch."""
@@ -268,10 +273,13 @@ class History:
             return
         positions = [0, *sorted(self.law.put)]
         position = positions[len(positions) // 2] if flag else 1
-        await rewind(self._desk(), name, position)
+        await rewind(self._desk(), self._name_now(name), position)
         for at, put in self.law.put.items():
             if at >= position and TYPES[put.kind] in HANDLED[name]:
                 put.due.add(name)
+
+    def _name_now(self, name: str) -> str:
+        return BOOK if name == LEDGER and self.is_renamed else name
 
     def _desk(self) -> Desk:
         return Desk(self.place.witness)
@@ -288,7 +296,7 @@ class History:
             await self.vanish(0, flag=True)
         await self.take_over(0, flag=True)
         await self.place.witness.execute(EVERYBODY_GOES_ON)
-        last = Led(self.place.engine, self.place.sessions, self.law.report, tuple(HANDLED), 1000)
+        last = Led(self.place.engine, self.place.sessions, self.law.report, NEW[-1], 1000)
         self.subscribed |= set(HANDLED)
         for _ in range(ROUNDS_MAX):
             await self.place.witness.execute(TIME_PASSES)

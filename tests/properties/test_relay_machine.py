@@ -42,6 +42,7 @@ ACTIONS = {
     History.write: 8,
     History.watch: 3,
     History.balance: 5,
+    History.move_names: 1,
     History.let_go_on: 5,
     History.go_round: 4,
     History.wait: 4,
