@@ -31,8 +31,8 @@ async def purge(
 
     async def run(statement: Statement, **values: Any) -> Any:
         async with desk.connection.transaction():
-            await desk.run(SETTINGS)
-            return await desk.run_one(statement, **values)
+            [settings] = await desk.run(SETTINGS)
+            return await desk.run_one(statement, is_free=settings["is_free"], **values)
 
     purging = Purge(run, older_than_days)
     extent = await desk.run_one(EXTENT)

@@ -219,5 +219,10 @@ class Retention:
             task.due_at = time.monotonic() + REST_SECONDS
 
     async def _run(self, statement: Statement, **values: Any) -> Any:
-        _, [row] = await self.log.line.transact([self.log.step(SETTINGS), self.log.step(statement, **values)])
+        text, _ = statement.in_schema(self.log.schema)
+
+        def given(rows: list[list[asyncpg.Record]]) -> tuple[Any, ...]:
+            return self.log.step(statement, is_free=rows[0][0]["is_free"], **values)[1]
+
+        _, [row] = await self.log.line.transact([self.log.step(SETTINGS), (text, given)])
         return row

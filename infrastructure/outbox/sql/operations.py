@@ -6,14 +6,19 @@ Relays lock deliveries in the same order.
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import IS_HALF_DONE, IS_SKIPPED, NOW, is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    IS_HALF_DONE,
+    IS_SKIPPED,
+    NOW,
+    OPERATORS_TURN,
+    is_due,
+    is_passed,
+)
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
 
 # One operator at a time, so that two of them never wait for each other in a ring.
-TAKE_TURN = Statement("""
-SELECT pg_advisory_xact_lock(hashtextextended('outbox-kernel operate {outbox_events}', 0))
-""")
+TAKE_TURN = Statement(f"SELECT pg_advisory_xact_lock({OPERATORS_TURN})")
 
 # The server's time, by which all of this goes.
 CLOCK = Statement(f"SELECT {NOW}")

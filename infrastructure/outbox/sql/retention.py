@@ -1,14 +1,21 @@
 """Retention: what is delivered goes after a while, a window at a time, so that no purge is ever long (R13).
 
 Windows go by key and are given where to begin, so that a purge costs what it looks at and not what there is, nor what
-went and is not cleaned up yet. Each statement is for one at a time (`held` is false where another is at it), runs under
-`SETTINGS`, and ends with a report: `last` is where the next window begins, `over` that there is nothing older, `kept`
-the lowest that is old and stays.
+went and is not cleaned up yet. Each statement is for one at a time (`held` is false where another is at it), comes
+after `SETTINGS` in its transaction, and ends with a report: `last` is where the next window begins, `over` that
+there is nothing older, `kept` the lowest that is old and stays.
 """
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, SHARDS, is_due, is_passed, shard
+from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    NOW,
+    OPERATORS_TURN,
+    SHARDS,
+    is_due,
+    is_passed,
+    shard,
+)
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 RECEIPT_DAYS_MIN = 7
@@ -16,12 +23,14 @@ RECEIPT_DAYS_MIN = 7
 
 # How a window is purged: by index, since there is one right plan, whatever the server believes of a table; waiting for
 # nobody who holds a row, nor for its way to the disk, since a purge that a crash of the server undoes was none; and not
-# for long, whatever there is that is not cleaned up.
-SETTINGS = Statement("""
+# for long, whatever there is that is not cleaned up. And not while an operator has deliveries written, of what may be
+# old: the statement that follows knows of all that was written before.
+SETTINGS = Statement(f"""
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('jit', 'off', true),
        set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true),
-       set_config('statement_timeout', '5s', true)
+       set_config('statement_timeout', '5s', true),
+       pg_try_advisory_xact_lock_shared({OPERATORS_TURN}) AS is_free
 """)
 
 # How much there is to look at.
@@ -30,7 +39,8 @@ SELECT coalesce(min(position), 1) - 1 AS after, coalesce(max(position), 0) AS la
 """)
 
 _TURN = f"""turn AS MATERIALIZED (
-  SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge {{outbox_events}}', 0)) AS held,
+  SELECT :is_free::bool
+         AND pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge {{outbox_events}}', 0)) AS held,
          {NOW} - :days::float8 * interval '1 day' AS cutoff
 )"""
 _CUTOFF = "(SELECT cutoff FROM turn)"

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import asyncpg
+import attrs
 import pytest
 
 from outbox_kernel.infrastructure.operations.purging import Purged, purge
@@ -21,7 +22,7 @@ TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge o
 async def window(outbox: Any) -> Any:
     """Purge one, of ten."""
     return await outbox.desk.run_one(
-        PURGE_EVENTS, after=0, span_max=10, rows_max=10, days=7.0, receipt_days=7.0
+        PURGE_EVENTS, after=0, span_max=10, rows_max=10, days=7.0, receipt_days=7.0, is_free=True
     )
 
 
@@ -122,6 +123,39 @@ async def test_one_purges_at_a_time_and_the_next_comes_after(
         assert not purged.done()
     await other.close()
     assert await purged == Purged(events=1)
+
+
+async def test_nobody_purges_while_an_operator_has_deliveries_written(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or an event might go while it is replayed, and its delivery would keep others waiting behind it for ever."""
+    event = await outbox.event(days_old=9)
+    turned_away = asyncio.Event()
+    wait = asyncio.sleep
+
+    async def told(seconds: float) -> None:
+        turned_away.set()
+        await wait(seconds)
+
+    monkeypatch.setattr("outbox_kernel.infrastructure.operations.purging.asyncio.sleep", told)
+    operator = attrs.evolve(outbox.desk, connection=await asyncpg.connect(outbox.url))
+    purged = None
+
+    async def work() -> None:
+        nonlocal purged
+        purged = asyncio.create_task(purge(outbox.desk, 7))
+        await turned_away.wait()
+        await operator.connection.execute(WAITS, event)
+
+    await operator.in_turn(work)
+    await operator.connection.close()
+    assert purged is not None
+    assert await purged == Purged()
+
+
+WAITS = """
+INSERT INTO outbox_deliveries (event_id, position, handler, order_key) VALUES ($1, 1, 'h', 'x')
+"""
 
 
 async def test_a_purge_keeps_others_from_it(outbox: Any) -> None:

@@ -138,7 +138,7 @@ async def claim(log: Log, known: list[tuple[str, str]]) -> None:
 
 async def purge(log: Log, statement: Statement, window: dict[str, Any]) -> None:
     """Of a hundred rows, all of them old; its settings have the planner find what a connection that reads finds."""
-    await log.run(statement, rows_max=100, days=-1.0, **window)
+    await log.run(statement, rows_max=100, days=-1.0, is_free=True, **window)
 
 
 WINDOW = {"after": 1_000, "span_max": 10_000, "receipt_days": -1.0}

@@ -203,7 +203,14 @@ async def test_one_relay_purges_at_a_time(stage: Stage) -> None:
     """R13: another rests meanwhile."""
     await delivered(stage, "a")
     keeper, other = await keeper_at(stage, 8), await stage.log(at=8 * DAY)
-    arguments = {"after": 0, "span_max": 10, "rows_max": 10, "days": 7.0, "receipt_days": 7.0}
+    arguments = {
+        "after": 0,
+        "span_max": 10,
+        "rows_max": 10,
+        "days": 7.0,
+        "receipt_days": 7.0,
+        "is_free": True,
+    }
     text, given = other.step(PURGE_EVENTS, **arguments)
     async with stage.witness.transaction():
         [row] = await stage.witness.fetch(text, *given)
@@ -446,7 +453,13 @@ async def test_what_went_costs_nothing_though_it_cannot_be_cleaned_up(
         while keeper.purged.events < MANY:
             await keeper.step()
         await stage.put("young")
-        looking: dict[str, Any] = {"span_max": 200_000, "rows_max": 2_000, "days": 7.0, "receipt_days": 7.0}
+        looking: dict[str, Any] = {
+            "span_max": 200_000,
+            "rows_max": 2_000,
+            "days": 7.0,
+            "receipt_days": 7.0,
+            "is_free": True,
+        }
         goes_on = cast("Any", keeper).tasks[0].after
         assert await blocks_of(stage, log, PURGE_EVENTS, after=goes_on, **looking) < 100
         # What it is spared.
