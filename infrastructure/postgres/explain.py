@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _CHAIN_LENGTH_MAX = 10
 _OUTBOX_NAME = re.compile(r'"((?P<schema>\w+)\.)?outbox(_\w+)?"')
 
+_OF_LOSING = re.compile("connection is (bad|closed)|server closed the connection")
 _OF_CONNECTING = re.compile(
     "connection (failed|is (bad|closed)|timeout)|resolve host|server closed the connection"
 )
@@ -105,7 +106,7 @@ def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:
     if isinstance(error, ClientConfigurationError):
         return _bad_url(_first_line(error), url)
     if is_loss(error):
-        return _unreachable("the connection was lost", url)
+        return lost("it was closed", url)
     if type(error).__module__.startswith("psycopg") and _OF_CONNECTING.search(str(error)):
         return _by_libpq(_first_line(error).rpartition("failed: ")[2], url)
     if isinstance(error, OSError):  # TimeoutError is one, and so is a failed name look-up
@@ -120,7 +121,8 @@ def _by_libpq(reason: str, url: URL) -> InfrastructureError:
         return _missing(told, url)
     if told != reason and re.search('authentication failed|pg_hba|role ".*" does not exist', told):
         return _login_refused(told, url)
-    return _unreachable(told[:1].lower() + told[1:], url)
+    tell = lost if _OF_LOSING.search(told) else _unreachable
+    return tell(told[:1].lower() + told[1:], url)
 
 
 def _network_reason(error: OSError) -> str:
@@ -133,6 +135,14 @@ def _network_reason(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no socket"
     return error.strerror or str(error) or type(error).__name__
+
+
+def lost(reason: str, url: str | URL) -> InfrastructureError:
+    """Say that a connection which was there is no more; whether the server is, the next one finds out."""
+    return DatabaseUnreachable(
+        f"a connection to PostgreSQL at {address_of(url)} was lost ({reason}): if that goes on, look at the server's "
+        "log, and at what stands between"
+    )
 
 
 def _unreachable(reason: str, url: URL) -> InfrastructureError:
@@ -227,7 +237,9 @@ _BY_STATE: dict[str, Callable[[str, URL], InfrastructureError | None]] = {
     "42703": _not_migrated,
     "42704": _unknown_parameter,
     "53300": _full,
-    "57P01": _unreachable,  # an administrator ended the session
+    "08003": lost,
+    "08006": lost,
+    "57P01": lost,  # an administrator ended the session
     "57P02": _unreachable,  # the server is recovering from a crash
     "57P03": _unreachable,  # the server is starting or stopping
 }

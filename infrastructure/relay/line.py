@@ -11,7 +11,7 @@ import asyncpg
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import prepares_nothing
 from outbox_kernel.infrastructure.postgres.connections import connect
-from outbox_kernel.infrastructure.postgres.explain import address_of, explain
+from outbox_kernel.infrastructure.postgres.explain import explain, lost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -87,7 +87,7 @@ class Line:
         if self._connection is not None and self._connection.is_closed():
             self._is_lost = True
         if self._is_lost and not self._reopens:
-            raise self._lost("it was closed")
+            raise lost("it was closed", self._engine.url)
 
     async def close(self) -> None:
         """Hang up."""
@@ -137,15 +137,7 @@ class Line:
             return DatabaseUnreachable(
                 f"the database did not answer within {self._deadline_seconds:g} s: look at its load and its locks"
             )
-        if isinstance(error, asyncpg.InternalClientError):
-            # The driver's word for a connection that was cut between two of its calls.
-            return DatabaseUnreachable(f"the connection broke in the middle of a call: {error}")
-        told = explain(error, self._engine.url) or error
-        return self._lost(str(error)) if isinstance(told, DatabaseUnreachable) else told
-
-    def _lost(self, reason: str) -> DatabaseUnreachable:
-        # Whether the server is there at all, the next connection finds out.
-        return DatabaseUnreachable(
-            f"a connection to PostgreSQL at {address_of(self._engine.url)} was lost ({reason}): if that goes on, look "
-            "at the server's log, and at what stands between"
-        )
+        if isinstance(error, OSError | asyncpg.InternalClientError):
+            # The second is the driver's word for a connection that was cut between two of its calls.
+            return lost("it broke in the middle of a call", self._engine.url)
+        return explain(error, self._engine.url) or error

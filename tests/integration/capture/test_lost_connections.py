@@ -25,7 +25,7 @@ async def commit_one(engine: AsyncEngine, *, cut_by: Bank | None = None) -> None
 
 async def test_a_connection_that_is_cut_is_an_unreachable_database(bank: Bank, bank_url: str) -> None:
     engine = create_async_engine(bank_url.replace("postgresql://", "postgresql+psycopg://"))
-    with pytest.raises(DatabaseUnreachable, match="no PostgreSQL answers at"):
+    with pytest.raises(DatabaseUnreachable, match=r"a connection to PostgreSQL at .* was lost"):
         await commit_one(engine, cut_by=bank)
     await commit_one(engine)
     await engine.dispose()

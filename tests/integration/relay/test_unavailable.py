@@ -342,7 +342,7 @@ class Clerk(Shop):
 @pytest.mark.parametrize(
     ("trouble", "told"),
     [
-        (END_ITSELF, "no PostgreSQL answers"),
+        (END_ITSELF, "was lost"),
         ("SET TRANSACTION READ ONLY", "read-only"),
         (FULL, "too many clients"),
         (RACE_LOST, "serialization failure"),
