@@ -204,6 +204,8 @@ class OutboxRelay:
                         total = total + counts
                         is_idle = not (counts.claimed or shift.has_reason or shift.lost.is_set())
                         self.paused = {name: pause.reason for name, pause in shift.pauses.items()}
+                    with suppress(LeaseLost):  # then the next run finds its places as they were
+                        await shift.let_go()
         finally:
             await self._end()
         return total

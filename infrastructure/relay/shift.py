@@ -336,6 +336,13 @@ class Shift:
             await self.write_settled()
         await self.write_progress()
 
+    async def let_go(self) -> None:
+        """Write down how far those came who stand still, and have nothing of theirs in hand any more."""
+        for subscriber in self.subscribers.values():
+            if subscriber.stands_still:
+                subscriber.let_go()
+        await self.write_all()
+
     # --- ending -------------------------------------------------------------------------------------
 
     async def release(self, grace_seconds: float) -> None:

@@ -211,6 +211,9 @@ class Subscriber:
         for reader in self.readers:
             reader.go_back(dropped)
         self._held = Held()
+        for outcome in (each for reader in self.readers for batch in reader.batches for each in batch.left):
+            if self._holds_back(outcome):
+                self._held.hold(outcome.row.ordered_in)
 
     @property
     def has_in_hand(self) -> bool:

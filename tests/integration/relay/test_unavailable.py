@@ -291,6 +291,36 @@ async def test_a_relay_that_stops_meanwhile_loses_nothing_and_leaves_no_rows(
     assert set((await stage.events()).values()) == {"delivered"}
 
 
+async def test_what_was_done_before_is_not_done_again_by_the_next_run(stage: Stage) -> None:
+    """R7: `run_until_idle()` leaves what stands still for the next, with a place as far as it came."""
+    shop = Shop(only="c")
+    for what in ("a", "b", "c", "d"):
+        await stage.put(what, of=uuid4())
+    h = handler("shop", shop)
+    await stage.drain(h, concurrency=1)
+    assert (shop.seen, await stage.deliveries()) == (["a", "b", "c"], {})
+    shop.is_away = False
+    await stage.drain(h, concurrency=1)
+    assert shop.seen == ["a", "b", "c", "c", "d"]
+
+
+async def test_what_failed_before_keeps_its_attempts_and_holds_back_its_aggregate(stage: Stage) -> None:
+    """R4, R7: with the place up to which the others came."""
+    shop, wallet = Shop(only="c"), uuid4()
+    shop.fail("a", ValueError("once"))
+    await stage.put("a", "b", of=wallet)
+    await stage.put("c", of=uuid4())
+    await stage.put("d", of=wallet)
+    h = handler("shop", shop)
+    await stage.drain(h, concurrency=1)
+    assert await stage.deliveries() == {("a", "shop"): "waiting", ("b", "shop"): "waiting"}
+    assert (await stage.delivery("a", "shop"))["attempts"] == 1
+    shop.is_away = False
+    await stage.drain(h, concurrency=1)
+    await stage.drain(h, concurrency=1, at=10)
+    assert shop.done == ["c", "a", "b", "d"]
+
+
 @pytest.mark.usefixtures("quick")
 async def test_another_relay_takes_over_what_stands_still(stage: Stage) -> None:
     """R1: in order, though the second has come since."""
