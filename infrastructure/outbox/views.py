@@ -58,6 +58,7 @@ _WHERE_IT_STANDS = (
 )
 
 # What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
+# Before anybody has subscribed to it, what is written here waits for who will. What a queue brings is for its handlers.
 # By OFFSET 0 the outcome is worked out once, and not wherever it is named.
 _BECAME = f"""
 FROM {{outbox_events}} AS event
@@ -72,7 +73,7 @@ CROSS JOIN LATERAL (
     WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
 CROSS JOIN LATERAL (
   SELECT CASE
-    WHEN NOT EXISTS (SELECT FROM {{outbox_subscriptions}}) THEN 'pending'
+    WHEN event.source IS NULL AND NOT EXISTS (SELECT FROM {{outbox_subscriptions}} WHERE source IS NULL) THEN 'pending'
     WHEN EXISTS (
       SELECT FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS}
       WHERE {is_due("subscription", "event")} AND (

@@ -413,7 +413,8 @@ def _became() -> str:
             WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
         CROSS JOIN LATERAL (
           SELECT CASE
-            WHEN NOT EXISTS (SELECT FROM outbox_subscriptions) THEN 'pending'
+            WHEN event.source IS NULL
+              AND NOT EXISTS (SELECT FROM outbox_subscriptions WHERE source IS NULL) THEN 'pending'
             WHEN EXISTS (
               SELECT FROM outbox_subscriptions AS subscription CROSS JOIN {WHERE_IT_STANDS}
               WHERE {IS_DUE} AND (

@@ -239,6 +239,12 @@ async def test_what_was_late_is_passed_up_to_where_it_is_read(
     assert await log.status(event) == status
 
 
+async def test_what_a_queue_brings_to_an_outbox_without_subscriptions_is_delivered(log: Log) -> None:
+    """T3: as `outbox consume --store-unhandled` says."""
+    brought = await log.event(source="q")
+    assert await log.status(brought) == "delivered"
+
+
 async def test_before_anybody_has_ever_read_the_outbox_all_is_pending(log: Log) -> None:
     """D2: who reads it first gets all of it."""
     event_id = await log.event()
@@ -312,6 +318,7 @@ async def test_only_who_is_due_is_waited_for(
 ) -> None:
     """R2: by type and by where the event comes from. Nobody else's cursor matters."""
     event = await log.event("bank.paid")
+    await log.subscription("another", "shop.*")
     await log.subscription("h", *patterns, source=source)
     assert await log.status(event) == ("pending" if due else "delivered")
 

@@ -42,19 +42,23 @@ WHERE here.system_identifier::text IS DISTINCT FROM (
 """)
 
 # Give the cursors that are missing to subscriptions: what commits from this statement on is theirs, or all of the log.
-# Who reads an outbox that nobody has ever read gets all of it: what was committed before would be delivered to nobody.
+# Who is the first to read what is written here gets all of it: what was committed before would be delivered to nobody.
+# What queues have brought was for their handlers of the time.
 ADD_CURSORS = Statement(
     f"""
 WITH untouched AS MATERIALIZED (
-  SELECT NOT EXISTS (SELECT FROM {{outbox_cursors}}) AND NOT EXISTS (
-    SELECT FROM {{outbox_subscriptions}} WHERE name <> ALL (:names::text[]) OR revision > 1) AS by_now
+  SELECT NOT EXISTS (
+    SELECT FROM {{outbox_subscriptions}} WHERE source IS NULL AND (
+      name <> ALL (:names::text[]) OR revision > 1
+      OR name IN (SELECT subscription FROM {{outbox_cursors}}))) AS by_now
 ), fresh AS MATERIALIZED (
-  SELECT name, from_beginning, gen_random_uuid() AS reader
+  SELECT name, from_beginning, source, gen_random_uuid() AS reader
   FROM unnest(:names::text[], :from_beginning::bool[]) AS carried (name, from_beginning)
+  JOIN {{outbox_subscriptions}} USING (name)
   WHERE NOT EXISTS (SELECT FROM {{outbox_cursors}} WHERE subscription = name)
 ), placed AS (
   INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
-  SELECT reader, 0, CASE WHEN from_beginning OR (SELECT by_now FROM untouched) THEN 0
+  SELECT reader, 0, CASE WHEN from_beginning OR (source IS NULL AND (SELECT by_now FROM untouched)) THEN 0
                     ELSE {LAST} END,
          :server, pg_current_snapshot(), {NOW}
   FROM fresh

@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.errors import SourceChanged
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.posting import BANK, TOPOLOGY, relay, told
 from tests.relaying import FromBeginning, Recorder, Stage, handler
+from tests.streams import handle
 
 
 async def consume(stage: Stage, *handlers: HandlerRegistration) -> None:
@@ -97,3 +98,26 @@ async def test_a_retired_name_comes_back_with_the_queue_it_comes_with(stage: Sta
     await consume(stage, handler("notes", seen, queue="other"))
     assert seen.seen == ["a"]
     assert await subscriptions(stage) == {"notes": ("other", ["bank.noted"])}
+
+
+async def test_what_is_written_here_waits_for_its_first_relay_though_a_queue_has_handlers(
+    stage: Stage,
+) -> None:
+    """D2, R2: who consumes is nobody who was there for it."""
+    own, notes = Recorder(), Recorder()
+    await stage.put("a")
+    await handle(stage, handler("notes", notes, queue="q"))
+    assert await stage.events() == {"a": "pending"}
+    await stage.drain(handler("own", own), from_beginning=False)
+    assert (own.seen, notes.seen) == (["a"], [])
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_what_a_queue_brought_while_nobody_was_for_it_is_for_nobody(stage: Stage) -> None:
+    """T3: as `outbox consume --store-unhandled` says; a handler that is to have it begins at the beginning."""
+    late, first = Recorder(), Recorder()
+    await stage.put("a", source="q")
+    assert await stage.events() == {"a": "delivered"}
+    await handle(stage, handler("late", late, queue="q"))
+    await handle(stage, handler("first", first, queue="q", start="beginning"))
+    assert (late.seen, first.seen) == ([], ["a"])
