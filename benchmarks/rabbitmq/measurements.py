@@ -13,7 +13,6 @@ import attrs
 
 from benchmarks.databases import database_on, measured_server
 from benchmarks.rabbitmq import broker
-from benchmarks.rabbitmq.sides import subscribe
 from benchmarks.relay import ground
 from benchmarks.relay.draining import Drain, interleaved, median_of
 from benchmarks.relay.processes import children
@@ -79,9 +78,7 @@ async def measure_publish(place: Place) -> dict[str, float]:
     events = place.sizes.events
 
     async def ours() -> Drain:
-        await _renew(place, 0)
-        await subscribe(place.here.url, place.post.name)
-        await place.here.fill(events, aggregates=AGGREGATES)
+        await _renew(place, events)
         return await _drained(place.task(f"{SIDES}.publish", place.here.url), events)
 
     async def floor() -> Drain:

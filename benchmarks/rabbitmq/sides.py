@@ -11,7 +11,6 @@ from lagom import Container
 from benchmarks.rabbitmq.broker import topology_named
 from benchmarks.relay.parcels import NoteStart
 from benchmarks.relay.relaying import alike, metered, relayed
-from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
 from outbox_kernel.infrastructure.inbox.consumer import Consumer
 from outbox_kernel.infrastructure.relay import OutboxRelay
@@ -30,14 +29,6 @@ async def publish(meter: Meter, over: asyncio.Event, *, url: str, broker: str, n
     await relayed(OutboxRelay(engine, Container(), handlers=[], publishers={publisher: outlet}), over)
     await engine.dispose()
     return {}
-
-
-async def subscribe(url: str, name: str) -> None:
-    """Let the publisher be due for what is committed from now on, as an earlier run of a relay would have."""
-    topology = topology_named(name)
-    publisher = topology.publishers[0]
-    outlet = MemoryBroker().outlet(publisher, topology)
-    await OutboxRelay(url, Container(), handlers=[], publishers={publisher: outlet}).run_once()
 
 
 async def consume(

@@ -11,7 +11,6 @@ from benchmarks.databases import database_on
 from benchmarks.relay.draining import drain, interleaved, median_of
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.processes import children
-from benchmarks.relay.relaying import subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,15 +19,13 @@ if TYPE_CHECKING:
     from benchmarks.relay.ground import Ground
     from benchmarks.relay.sizes import Sizes
 
-HANDLER = "bench.ignore"
-
 
 async def measure_backlog(ground: Ground, sizes: Sizes) -> dict[str, float]:
     """Drain the same number of events in a large and in a small table, then begin with a large backlog."""
     async with database_on(ground.url) as url, prepared(url) as small:
         await ground.renew(sizes.backlog_delivered)
         await ground.vacuum()
-        await subscribe(ground.url, HANDLER)
+        await drain(_task(ground), sizes.backlog_delivered)
         firsts = count(sizes.backlog_delivered, sizes.backlog_pending)
         sides = {
             "large": partial(_drained_in_large, ground, sizes.backlog_pending, firsts),
@@ -53,9 +50,7 @@ async def _drained_in_large(ground: Ground, events: int, firsts: Iterator[int]) 
 
 
 async def _drained_in_small(ground: Ground, events: int) -> Drain:
-    await ground.empty()
-    await subscribe(ground.url, HANDLER)
-    await ground.fill(events)
+    await ground.renew(events)
     return await drain(_task(ground), events)
 
 
@@ -69,4 +64,4 @@ async def _peak_mb(ground: Ground, sizes: Sizes) -> float:
 
 
 def _task(ground: Ground) -> dict[str, Any]:
-    return {"kind": "relaying.relay", "url": ground.url, "handler": HANDLER}
+    return {"kind": "relaying.relay", "url": ground.url, "handler": "bench.ignore"}

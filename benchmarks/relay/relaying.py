@@ -90,11 +90,6 @@ async def relayed(outbox_relay: OutboxRelay, over: asyncio.Event) -> None:
     await running
 
 
-async def subscribe(url: str, handler: str) -> None:
-    """Let a handler be due for what is committed from now on, as an earlier run of a relay would have."""
-    await OutboxRelay(url, Container(), handlers=alike(handler, 1, "now")).run_once()
-
-
 def alike(handler: str, copies: int, start: Literal["now", "beginning"]) -> list[HandlerRegistration]:
     """Return so many handlers that differ in their names only."""
     [found] = [each for each in registered_handlers() if each.name == handler]
