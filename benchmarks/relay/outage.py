@@ -56,7 +56,7 @@ async def measure_outage(ground: Ground, sizes: Sizes) -> dict[str, float]:
         "publish_events_per_s": round(there),
         "ratio": round(caught_up / there, 3),
         "rows_written": max(each.rows for each in found["away"]),
-        "noticed_s": round(statistics.median(each.noticed_seconds for each in found["away"]), 1),
+        "noticed_s": round(statistics.median(each.noticed_seconds for each in found["away"]), 3),
     }
 
 

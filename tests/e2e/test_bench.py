@@ -58,24 +58,24 @@ NONE = {("pinned", "dead_tuples"), ("outage", "rows_written"), ("loop", "dead_tu
 MAY_BE_NEGATIVE = {("latency", figure) for figure in ("floor_p50_ms", "floor_p99_ms", "ratio")}
 
 
-def unlikely(figures: dict[str, dict[str, Any]]) -> dict[tuple[str, str], float | None]:
-    """Return the figures that cannot be; None is told of a server on another machine."""
-    every = {
-        (name, figure): value
+def is_likely(name: str, figure: str, value: float | None) -> bool:
+    """Whether a figure may be that."""
+    if (name, figure) in NONE:
+        return value == 0
+    if figure.startswith("server_cores"):
+        # Unknown of a server on another machine, and counted in hundredths of a second.
+        return value is None or value >= 0
+    return value is not None and (value > 0 or (name, figure) in MAY_BE_NEGATIVE)
+
+
+def unlikely(figures: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures that cannot be."""
+    return {
+        f"{name}.{figure}": value
         for name, found in figures.items()
         if name != "machine"
         for figure, value in found.items()
-    }
-    return {
-        which: value
-        for which, value in every.items()
-        if not (
-            value == 0
-            if which in NONE
-            else which in MAY_BE_NEGATIVE
-            or (which[1].startswith("server_cores") and value is None)
-            or value > 0
-        )
+        if not is_likely(name, figure, value)
     }
 
 
