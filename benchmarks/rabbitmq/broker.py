@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, things
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.outbox.sql.fragments import EVENT
 from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
@@ -24,11 +25,7 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel
 
 LOCAL = "amqp://guest:guest@127.0.0.1:5672/"
-STORED = """
-SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version,
-       payload::text, headers::text, occurred_at, created_at
-FROM outbox_events ORDER BY position
-"""
+STORED = f"SELECT {EVENT} FROM outbox_events AS event ORDER BY position"  # noqa: S608 - ours
 
 
 def broker_url() -> str:

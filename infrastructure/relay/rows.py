@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from outbox_kernel.kernel.wire.owning import is_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from uuid import UUID
 
     from outbox_kernel.infrastructure.outbox.decoding import Decode
@@ -54,6 +54,20 @@ def _column(name: str) -> Any:
     return property(itemgetter(name))
 
 
+# From when on the server counts, in microseconds; as `fragments.MOMENTS` has them sent.
+_SERVERS_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _moment(name: str) -> Any:
+    def moment(row: LoggedEvent) -> datetime | None:
+        sent: bytes | None = row[name]
+        if sent is None:
+            return None
+        return _SERVERS_EPOCH + timedelta(microseconds=int.from_bytes(sent, "big", signed=True))
+
+    return property(moment)
+
+
 class LoggedEvent(asyncpg.Record):
     """An event as the driver gives it: to copy each into an object would cost a tenth of the throughput."""
 
@@ -66,8 +80,8 @@ class LoggedEvent(asyncpg.Record):
     aggregate_key: str | None = _column("aggregate_key")
     aggregate_version: int | None = _column("aggregate_version")
     payload: str = _column("payload")
-    occurred_at: datetime = _column("occurred_at")
-    created_at: datetime = _column("created_at")
+    occurred_at: datetime = _moment("occurred_at")
+    created_at: datetime = _moment("created_at")
     xid: int = _column("xid")
     not_before: datetime | None = _column("not_before")
     unsettled: Sequence[str] | None = _column("unsettled")
@@ -102,7 +116,7 @@ class LoggedEvent(asyncpg.Record):
         return StoredEvent(
             payload=parsed(self["event_type"], self["payload"]),
             headers=self.headers,
-            **{name: self[name] for name in _STORED_COLUMNS},
+            **{name: getattr(self, name) for name in _STORED_COLUMNS},
         )
 
     def delivery(self, attempt: int) -> Delivery:

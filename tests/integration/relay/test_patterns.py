@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import attrs
@@ -47,6 +48,21 @@ async def test_an_event_whose_class_nobody_knows_comes_as_it_is_stored(stage: St
     assert (seen.aggregate_type, seen.aggregate_id, seen.aggregate_version) == ("bank.wallet", wallet, 1)
     assert (seen.occurred_at, seen.aggregate_key) == (row["occurred_at"], None)
     assert await stage.events() == {"a": "delivered"}
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["0001-01-01 00:00:01", "1969-07-20 20:17:40.000001", "2000-01-01", "9999-12-31 23:59:59"],
+)
+async def test_its_moment_comes_back_to_the_microsecond(stage: Stage, moment: str) -> None:
+    """K8: whenever it was."""
+    audit, expected = Audit(), datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    await stage.put("a")
+    await stage.witness.execute("UPDATE outbox_events SET occurred_at = $1", expected)
+    await stage.drain(audit.of("*"))
+    [seen] = audit.seen
+    assert isinstance(seen, StoredEvent)
+    assert (seen.occurred_at, seen.occurred_at.tzinfo) == (expected, UTC)
 
 
 @pytest.mark.parametrize(
