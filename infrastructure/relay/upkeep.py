@@ -74,6 +74,9 @@ class Upkeep:
         expired, cursors, deliveries = await self.log.line.transact(
             [self.log.step(each) for each in (leases.EXPIRE, TAKE_OVER_CURSORS, TAKE_OVER_DELIVERIES)]
         )
+        for each in deliveries:
+            if each["status"] == "dead":
+                self._tell_death(each)
         if expired or cursors or deliveries:
             _log.warning(
                 "took over from a relay that vanished: %d cursors, %d deliveries",
@@ -82,9 +85,6 @@ class Upkeep:
             )
             self.on_freed()
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)
-        for each in deliveries:
-            if each["status"] == "dead":
-                self._tell_death(each)
 
     def _tell_death(self, delivery: Any) -> None:
         _log.critical(

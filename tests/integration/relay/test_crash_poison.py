@@ -10,9 +10,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
+from outbox_kernel.infrastructure.relay.lease import Lease
+from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.reader import Reader
+from outbox_kernel.infrastructure.relay.renaming import Renaming
+from outbox_kernel.infrastructure.relay.retention import Retention
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
+from outbox_kernel.infrastructure.relay.upkeep import Upkeep
 from outbox_kernel.kernel import RetrySchedule
 from outbox_kernel.kernel.errors import Unavailable
 from tests.domain import Announced
@@ -232,6 +239,27 @@ async def test_what_dies_with_its_relays_is_a_critical_line_in_the_log(
     await vanish_with_a_suspect(stage, at=10)
     [record] = [each for each in caplog.records if each.levelno == logging.CRITICAL]
     assert (record.__dict__["handler"], record.__dict__["reason"]) == ("h", KILLS)
+
+
+async def test_a_death_is_in_the_log_though_the_connection_breaks_after_it(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R7b, R12: it happens once, so nobody would tell it later."""
+
+    async def fail(*_: object) -> None:
+        raise DatabaseUnreachable("gone at that moment")
+
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder().fail("a")))
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 4")
+    assert await (await deliveries_of(stage, at=10)).take_suspects() == 1
+    line = stage.line()
+    log = Log(line, Lease(), None, stage.at(10 + LATER))
+    monkeypatch.setattr(line, "fetch", fail)
+    upkeep = Upkeep(log, Renaming.of(log, []), Retention(log, None), 0.0, CHANNEL, lambda: None)
+    with pytest.raises(DatabaseUnreachable):
+        await upkeep.take_over()
+    assert [each.__dict__["reason"] for each in caplog.records if each.levelno == logging.CRITICAL] == [KILLS]
 
 
 async def test_a_suspect_behind_many_dead_letters_is_found(stage: Stage) -> None:
