@@ -49,6 +49,7 @@ _HELD = "(SELECT held FROM turn)"
 # Purge one window of delivered events, with their deliveries and receipts. It ends at the first event that is young.
 #
 # - `behind` are the cursors that may not have passed all of the window: none, as a rule.
+# - What is written here stays until somebody has subscribed to it: the first to do so gets all of it.
 # - What a queue has brought again keeps its event until that is old, and passed, too.
 # - A delivery that is not done keeps its event, a dead letter too; one that came to its end lately keeps it for as long
 #   as if it were of today. What retired subscriptions have left keeps nothing.
@@ -75,7 +76,8 @@ WITH {_TURN}, seen AS MATERIALIZED (
     AND pg_snapshot_xmin(place.snapshot) > (SELECT xid FROM old ORDER BY xid DESC LIMIT 1)) IS NOT TRUE
 ), doomed AS MATERIALIZED (
   SELECT position FROM old AS event
-  WHERE NOT EXISTS (
+  WHERE (source IS NOT NULL OR EXISTS (SELECT FROM {{outbox_subscriptions}} WHERE source IS NULL))
+  AND NOT EXISTS (
     SELECT FROM behind WHERE behind.shard = {shard("event")} AND {is_due("behind", "event")}
       AND {is_passed("event", "behind")} IS NOT TRUE)
   AND NOT EXISTS (

@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.relay import retention
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.retention import Purged, Retention
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from tests.domain import Announced
 from tests.relaying import Recorder, Stage, connected, handler
 from tests.serving import serving
 from tests.waiting import until
@@ -447,6 +448,7 @@ async def test_what_went_costs_nothing_though_it_cannot_be_cleaned_up(
     stranger = await connected(bank_url)
     async with stranger.transaction(isolation="repeatable_read"):
         await stranger.execute("SELECT FROM outbox_events")
+        await stage.drain(handler("another", Recorder(), Announced))
         await stage.witness.execute(GROW)
         log = await stage.log()
         keeper = Retention(log, 7.0)

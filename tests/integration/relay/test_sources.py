@@ -9,10 +9,13 @@ import pytest
 
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.errors import SourceChanged
+from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.posting import BANK, TOPOLOGY, relay, told
 from tests.relaying import FromBeginning, Recorder, Stage, handler
 from tests.streams import handle
+
+DAY = 86_400.0
 
 
 async def consume(stage: Stage, *handlers: HandlerRegistration) -> None:
@@ -121,3 +124,13 @@ async def test_what_a_queue_brought_while_nobody_was_for_it_is_for_nobody(stage:
     await handle(stage, handler("late", late, queue="q"))
     await handle(stage, handler("first", first, queue="q", start="beginning"))
     assert (late.seen, first.seen) == ([], ["a"])
+
+
+async def test_what_is_written_here_stays_until_somebody_has_subscribed_to_it(stage: Stage) -> None:
+    """R13, D2: a consumer purges, and its handlers are not due for it."""
+    await stage.put("a")
+    await handle(stage, handler("notes", Recorder(), queue="q"))
+    keeper = Retention(await stage.log(at=8 * DAY), 7.0)
+    while await keeper.step():
+        pass
+    assert await stage.events() == {"a": "pending"}
