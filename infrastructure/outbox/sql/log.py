@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import LEASE, NOW
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _MOVE = """
@@ -19,7 +19,8 @@ WHERE EXISTS (SELECT FROM lease)
 MOVE = Statement(f"WITH {LEASE} {_MOVE} RETURNING true AS held")
 
 # The same, with the deliveries of those who did not succeed with an event that is passed now. A row that is there
-# already is settled, and the event was gone back to; or it is not, and keeps what it has.
+# already is settled, and the event was gone back to; or it is not, and keeps what it has. What an operator has skipped
+# meanwhile stays so.
 LEAVE_AND_MOVE = Statement(
     f"""
 WITH {LEASE}, outcome AS MATERIALIZED (
@@ -42,7 +43,7 @@ WITH {LEASE}, outcome AS MATERIALIZED (
   SET status = excluded.status, attempts = excluded.attempts, takeovers = excluded.takeovers, alone = false,
       on_dead = excluded.on_dead, available_at = excluded.available_at, updated_at = {NOW},
       lease_relay = excluded.lease_relay, lease_epoch = excluded.lease_epoch, error_message = excluded.error_message
-  WHERE present.settled
+  WHERE present.settled AND NOT (present.status = 'skipped' AND {IS_SKIPPED.replace("delivery.", "present.")})
 ), passed_over AS (
   INSERT INTO {{outbox_receipts}} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM outcome WHERE status = 'dead' AND on_dead = 'continue'
