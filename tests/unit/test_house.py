@@ -267,8 +267,8 @@ def heirs() -> Iterator[tuple[type, type]]:
             cls = waiting.pop()
             waiting += cls.__subclasses__()
             # Those that `install_capture` makes have no text of their own.
-            if cls.__module__.startswith("outbox_kernel.") and hasattr(
-                sys.modules[cls.__module__], cls.__name__
+            if cls.__module__.startswith("outbox_kernel.") and cls is getattr(
+                sys.modules[cls.__module__], cls.__name__, None
             ):
                 yield cls, base
 

@@ -60,6 +60,7 @@ async def test_what_somebody_has_not_passed_stays_however_old_it_is(outbox: Any)
 
 
 async def test_a_receipt_stays_for_seven_days_even_if_its_event_does_not(outbox: Any) -> None:
+    await outbox.is_read()
     event = await outbox.event(days_old=2)
     await outbox.receipt(event, days_old=2)
     assert await purge(outbox.desk, 1) == Purged(events=1)
@@ -71,6 +72,7 @@ async def test_a_receipt_stays_for_seven_days_even_if_its_event_does_not(outbox:
 async def test_it_walks_windows_and_stops_where_nothing_is_older(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await outbox.is_read()
     monkeypatch.setattr(retention, "WINDOW_ROWS", 2)
     for _ in range(5):
         await outbox.receipt(await outbox.event(days_old=9), days_old=9)
@@ -92,6 +94,7 @@ async def test_it_walks_windows_and_stops_where_nothing_is_older(
 async def test_it_walks_over_stretches_in_which_all_has_gone(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await outbox.is_read()
     monkeypatch.setattr(retention, "WINDOW_POSITIONS", 3)
     for _ in range(12):
         await outbox.event(days_old=9)
@@ -106,6 +109,7 @@ async def test_an_empty_outbox_is_purged_at_once(outbox: Any) -> None:
 async def test_one_purges_at_a_time_and_the_next_comes_after(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await outbox.is_read()
     await outbox.event(days_old=9)
     turned_away = asyncio.Event()
     wait = asyncio.sleep
@@ -169,6 +173,7 @@ async def test_a_purge_keeps_others_from_it(outbox: Any) -> None:
 
 
 async def test_the_report_says_what_is_old_and_stays(outbox: Any) -> None:
+    await outbox.is_read()
     await outbox.event(days_old=9)
     await outbox.failed_event(days_old=9)
     await outbox.event(days_old=9)
