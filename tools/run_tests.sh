@@ -10,14 +10,14 @@ if [ $# -gt 0 ]; then
     exit
 fi
 mkdir -p build
-log=build/commands-and-faults.log
-measured tests/e2e tests/faults >"$log" 2>&1 &
+log=build/commands-and-servers.log
+measured tests/e2e tests/faults tests/integration \
+    --ignore=tests/integration/relay --ignore=tests/integration/capture >"$log" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null' INT TERM
-measured tests/unit tests/conformance tests/properties tests/integration \
-    --ignore=tests/integration/relay
+measured tests/unit tests/conformance tests/properties tests/integration/capture
 first_code=$?
-echo "tests/e2e and tests/faults are under way: see $log."
+echo "What starts commands and servers is under way: see $log."
 wait $other
 other_code=$?
 cat "$log"
