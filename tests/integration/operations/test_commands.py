@@ -553,6 +553,7 @@ def test_a_replay_of_nothing_fails(run: Any, by_hand: Any) -> None:
 def test_purge_takes_its_days_from_the_settings(
     run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    by_hand(lambda outbox: outbox.is_read())
     by_hand(lambda outbox: outbox.event(days_old=5))
     assert json.loads(run("purge", "--json")[1])["events"] == 0
     monkeypatch.setenv("OUTBOX_CLEANUP_DAYS", "never")
