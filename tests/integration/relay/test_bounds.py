@@ -100,7 +100,8 @@ async def test_slow_runs_take_the_places_of_others(stage: Stage, monkeypatch: py
         await put(stage, 6)
         await until(lambda: are_slow(relay, 2))
         await stage.put("later")
-        assert (counter.at_work, await stage.deliveries()) == (2, {})
+        # Those two may have rows: they are slow, and what was read with them may be just they.
+        assert (counter.at_work, {*(await stage.deliveries()).values()} <= {"leased"}) == (2, True)
         counter.go.set()
         await until(all_delivered(stage, 7))
     assert (counter.most, len(counter.seen)) == (2, 7)
