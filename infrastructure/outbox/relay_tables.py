@@ -194,7 +194,7 @@ outbox_relays = Table(
         Boolean,
         nullable=False,
         server_default=text("true"),
-        comment="whether it claims pending events, and not deliveries alone",
+        comment="whether cursors fall to it, as they do to one that serves",
     ),
     Column(
         "patterns",

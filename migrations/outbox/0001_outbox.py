@@ -248,7 +248,7 @@ def _relays() -> None:
             "'{}'",
         ),
         _column(
-            "takes_events", sa.Boolean, "whether it claims pending events, and not deliveries alone", "true"
+            "takes_events", sa.Boolean, "whether cursors fall to it, as they do to one that serves", "true"
         ),
         sa.Column(
             "patterns",

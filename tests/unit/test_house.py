@@ -320,9 +320,7 @@ def test_an_underscore_is_ours_or_listed() -> None:
 
 
 def packages() -> list[Path]:
-    every = [*(ROOT / "infrastructure").glob("*/__init__.py"), *(ROOT / "kernel").glob("*/__init__.py")]
-    # The present relay goes when the one on the log has taken its place.
-    return [each for each in every if each.parent != ROOT / "infrastructure" / "relay"]
+    return [*(ROOT / "infrastructure").glob("*/__init__.py"), *(ROOT / "kernel").glob("*/__init__.py")]
 
 
 @pytest.mark.parametrize("package", packages(), ids=lambda each: each.parent.name)
@@ -337,18 +335,10 @@ def test_a_package_begins_with_what_it_is_for_who_calls_it_and_what_it_may_impor
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 40
 SHORT = ("kernel/", "infrastructure/", "outbox_kernel/")
-LONGER = {
-    "infrastructure/relay/": "it is rebuilt to read the log, and what stands there goes",
-    "infrastructure/inbox/": "it is rebuilt on ports, and what stands there goes",
-}
 
 
 def short_files() -> Iterator[tuple[str, ast.Module]]:
-    return (
-        (name, tree)
-        for name, tree in product().items()
-        if name.startswith(SHORT) and not name.startswith(tuple(LONGER))
-    )
+    return ((name, tree) for name, tree in product().items() if name.startswith(SHORT))
 
 
 def long_functions(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -380,8 +370,3 @@ def test_a_long_function_is_found_wherever_it_is() -> None:
         (2, "f has 41 lines")
     ]
     assert not list(long_functions(ast.parse(f"class C:\n    def f(self):\n{body[:-13]}")))
-
-
-@pytest.mark.parametrize("folder", LONGER)
-def test_what_may_be_longer_is_there(folder: str) -> None:
-    assert any(name.startswith(folder) for name in product())
