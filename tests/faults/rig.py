@@ -27,11 +27,13 @@ TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 EFFECTS = "SELECT count(*) FROM faults_effects"
 LIVE = "SELECT count(*) FROM outbox_relays WHERE expires_at > clock_timestamp()"
-# A relay registers first, and then what it carries has its cursors: from then on all is due.
+# A relay registers first, and then what it carries has its cursors: from then on all is due. What a newer relay has
+# renamed has none any more.
 SUBSCRIBED = """
 SELECT count(*) FROM outbox_relays WHERE process_id = $1 AND NOT EXISTS (
-  SELECT FROM jsonb_object_keys(abilities) AS name WHERE NOT EXISTS (
-    SELECT FROM outbox_cursors WHERE subscription = name))
+  SELECT FROM jsonb_object_keys(abilities) AS abilities (name) WHERE NOT EXISTS (
+    SELECT FROM outbox_cursors WHERE subscription = name) AND NOT EXISTS (
+    SELECT FROM outbox_subscriptions AS former WHERE former.name = abilities.name AND retired_at IS NOT NULL))
 """
 # Of handlers that never fail by themselves, for events that can be decoded.
 CHARGED = """
