@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
-from outbox_kernel.infrastructure.relay import shift, starting
+from outbox_kernel.infrastructure.relay import OutboxRelay, shift, starting
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
@@ -228,8 +228,10 @@ async def test_time_limits_hold_while_a_relay_stops(stage: Stage) -> None:
     assert (await stage.delivery("a", "h"))["attempts"] == 1
 
 
-async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage) -> None:
-    """R11: not only when the last one has ended, before which the process may be killed."""
+async def told_to_stop_amid_two(
+    stage: Stage,
+) -> tuple[OutboxRelay, asyncio.Task[None], dict[str, asyncio.Event]]:
+    """A relay that is stopping while two runs wait, each for its own gate."""
     gates = {"a": asyncio.Event(), "b": asyncio.Event()}
     begun: list[str] = []
 
@@ -243,6 +245,12 @@ async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage
     task = asyncio.create_task(relay.run())
     await until(lambda: has_begun(begun, 2))
     relay.stop()
+    return relay, task, gates
+
+
+async def test_what_ends_well_while_a_relay_stops_is_marked_at_once(stage: Stage) -> None:
+    """R11: not only when the last one has ended, before which the process may be killed."""
+    relay, task, gates = await told_to_stop_amid_two(stage)
     await until(lambda: begins_nothing_more(relay))
     gates["a"].set()
     await until(lambda: has_events(stage, "delivered", 1))
@@ -270,19 +278,7 @@ async def test_a_second_cancellation_leaves_nobody_to_renew_the_lease(stage: Sta
 
 async def test_what_has_ended_when_a_stop_is_cut_short_is_not_repeated(stage: Stage) -> None:
     """R11: cancelled while it gives grace, it writes what it knows, and gives back the rest uncharged."""
-    gates = {"a": asyncio.Event(), "b": asyncio.Event()}
-    begun: list[str] = []
-
-    async def act(event: Any) -> None:
-        begun.append(event.what)
-        await gates[event.what].wait()
-
-    await stage.put("a")
-    await stage.put("b")
-    relay = stage.relay(handler("h", act), at=None, grace_seconds=60)
-    task = asyncio.create_task(relay.run())
-    await until(lambda: has_begun(begun, 2))
-    relay.stop()
+    _, task, gates = await told_to_stop_amid_two(stage)
     await until(lambda: nothing_is_owned(stage))
     gates["b"].set()
     task.cancel()
