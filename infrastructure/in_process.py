@@ -71,7 +71,7 @@ class InProcessEventDispatcher:
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
         run = None
         if registration.atomic:
-            run = HandlerRun(event.event_id, registration.name, tell=lambda: delivery)
+            run = HandlerRun(delivery, registration.name)
         whole = (
             nullcontext()
             if run is None

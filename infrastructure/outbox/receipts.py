@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import attrs
 from sqlalchemy.exc import DBAPIError
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
@@ -37,17 +36,10 @@ if TYPE_CHECKING:
 _READ_ONLY = "25006"
 
 
-@attrs.define(eq=False)
 class HandlerRun:
     """One run of one handler, for as long as it may commit."""
 
-    event_id: UUID
-    handler: str
-    tell: Callable[[], Delivery] = attrs.field(kw_only=True)
-    """Tells what the handler may read of its event; asked only if it does."""
-    relay: UUID | None = None
-    """Whose lease lets it commit; None: no relay runs it, and it takes no receipt."""
-    epoch: int = 0
+    # These are the class's until something happens, which mostly does not: each that is set costs every run.
     schema: str | None = None
     former: str | None = None
     """The name that the handler was renamed from."""
@@ -75,15 +67,26 @@ class HandlerRun:
     _waited_seconds: float = 0.0
     _waiting_since: float | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """The names under which it may have handled an event."""
-        return sorted({self.handler, self.former or self.handler})
+    def __init__(
+        self,
+        delivery: Delivery,
+        handler: str,
+        relay: UUID | None = None,
+        epoch: int = 0,
+    ) -> None:
+        """Begin a run that a relay's lease lets commit; with no relay it takes no receipt."""
+        self.event_id, self._delivery = delivery.event_id, delivery
+        self.handler, self.relay, self.epoch = handler, relay, epoch
 
     @property
     def delivery(self) -> Delivery:
         """What the handler may read of its event."""
-        return self.tell()
+        return self._delivery
+
+    @property
+    def names(self) -> list[str]:
+        """The names under which it may have handled an event."""
+        return sorted({self.handler, self.former or self.handler})
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

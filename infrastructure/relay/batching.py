@@ -84,7 +84,7 @@ class Batching(Handling):
         if verdict is None:
             return False
         worker.together.pop(0)
-        if run.receipt.handled and not run.receipt.committed:
+        if run.handled and not run.committed:
             part = await self._without_handled(worker, part, run)
             worker.together[:0] = [part]
         elif verdict.status == SPLIT:
@@ -98,9 +98,7 @@ class Batching(Handling):
 
     async def _without_handled(self, worker: Worker, part: list[Work], run: Run) -> list[Work]:
         """Take note of those that have receipts, as after a crash; return the others, which have none yet."""
-        rows = await self.log.run(
-            HANDLED, event_ids=[each.row.event_id for each in part], names=run.receipt.names
-        )
+        rows = await self.log.run(HANDLED, event_ids=[each.row.event_id for each in part], names=run.names)
         handled = {row["event_id"] for row in rows}
         for each in part:
             if each.row.event_id in handled:
@@ -110,7 +108,7 @@ class Batching(Handling):
     def _run_over(self, worker: Worker, part: list[Work]) -> Run:
         run = self.run_of(worker, part[-1])
         run.rows = [each.row for each in part]
-        run.receipt.others = tuple(each.row.event_id for each in part[:-1])
+        run.others = tuple(each.row.event_id for each in part[:-1])
         return run
 
     def _tell_split(self, run: Run, verdict: Verdict) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
     from outbox_kernel.infrastructure.relay.running import Verdict
@@ -36,7 +38,7 @@ class Doing(Protocol):
     def pause(self) -> Pause | None:
         """Why it stands still, for people to read."""
 
-    async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
+    def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Do it; raise Away if it is nobody's failure that it was not done, and it is to be done again."""
 
     def given_up(self, worker: Worker, work: Work) -> None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.relay.running import Away, Run, Verdict, give_up, run_handler
 from outbox_kernel.infrastructure.relay.standing import Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from outbox_kernel.infrastructure.relay.lease import Lease
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.roster import Carried
@@ -44,25 +45,20 @@ class Handling:
         """Why it stands still."""
         return self.standing.pause
 
-    async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
+    def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Run it over one event; raise Away if something that it needs is."""
-        return await self.perform(worker, self.run_of(worker, work))
+        return self.perform(worker, self.run_of(worker, work))
 
     def run_of(self, worker: Worker, work: Work) -> Run:
         """Return a run over one event, which has not begun."""
-        carried, row = self.carried, work.row
-        receipt = HandlerRun(
-            *(row.event_id, carried.name, self.lease.relay, self.lease.epoch),
-            self.schema,
-            former=carried.renamed_from,
-            database=self.database,
-            tell=lambda: row.delivery(work.attempts + 1),
+        return Run(
+            *(self.carried, work.row, work.attempts, worker.task),
+            *(self.lease, self.schema, self.database),
         )
-        return Run(carried, row, work.attempts, receipt, worker.task)
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
-        worker.run, receipt = run, run.receipt
+        worker.run = run
         try:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
@@ -70,14 +66,14 @@ class Handling:
             self.standing.begin(away.__cause__ or away, run.started)
             raise
         finally:
-            receipt.over = True
+            run.over = True
             worker.run = None
             self._let_out(worker, run)
         return None if run.given_up else verdict
 
     def _let_out(self, worker: Worker, run: Run) -> None:
         """Free the place of a slow run once what it has left in a thread has ended, too."""
-        left, workers = run.receipt.left_behind, worker.workers
+        left, workers = run.left_behind, worker.workers
         if left is not None and not left.done():
             if not run.detached:
                 workers.slow += 1

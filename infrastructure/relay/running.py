@@ -6,11 +6,12 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.relay.outages import outage_of
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
 
-    from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+    from outbox_kernel.infrastructure.relay.lease import Lease
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedPublisher
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.kernel.context import Delivery
 
 _log = logging.getLogger("outbox.relay")
 
@@ -40,23 +42,38 @@ class Away(BaseException):
     """What the run needs is away: it is nobody's failure, and is to be run again once that is back."""
 
 
-@attrs.define(eq=False)
-class Run:
-    """A handler at work."""
+class Run(HandlerRun):
+    """A handler at work under a relay's lease."""
 
-    carried: Carried
-    row: LoggedEvent
-    attempts: int
-    receipt: HandlerRun
-    task: asyncio.Task[object]
     rows: Sequence[LoggedEvent] | None = None
     """All that it is given at once, of which `row` is the last, if the handler takes batches."""
-    started: float = attrs.field(factory=time.monotonic)
     detached: bool = False
     ended_for: str | None = None
     """Why the relay cancelled it: timeout or stop."""
     given_up: bool = False
     """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
+
+    def __init__(  # noqa: PLR0913 - by their places, since every event costs one
+        self,
+        carried: Carried,
+        row: LoggedEvent,
+        attempts: int,
+        task: asyncio.Task[Any],
+        lease: Lease,
+        schema: str | None,
+        database: str | None,
+    ) -> None:
+        # Not by the base, for which a delivery would have to be made: few handlers ever ask for theirs.
+        self.carried, self.row, self.attempts, self.task = carried, row, attempts, task
+        self.event_id, self.handler, self.former = row["event_id"], carried.name, carried.renamed_from
+        self.relay, self.epoch = lease.relay, lease.epoch
+        self.schema, self.database = schema, database
+        self.started = time.monotonic()
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the handler may read of its event."""
+        return self.row.delivery(self.attempts + 1)
 
     @property
     def is_of_several(self) -> bool:
@@ -77,7 +94,7 @@ class Run:
         session has been closed under it and the first half is gone.
         """
         self.ended_for = reason
-        self.receipt.over = True
+        self.over = True
         self.task.cancel()
 
 
@@ -99,10 +116,10 @@ SPLIT = "split"
 async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
     try:
-        with handling(run.receipt):
+        with handling(run):
             given = run.given
             if run.carried.atomic:
-                async with OneTransaction(run.receipt, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
+                async with OneTransaction(run, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
                     await run.carried.call(given)
             else:
                 await run.carried.call(given)
@@ -134,9 +151,9 @@ async def _bear_cancellation(task: asyncio.Task[object]) -> None:
 
 def give_up(run: Run) -> Verdict:
     """Decide the outcome of a run that does not end even when it is cancelled."""
-    run.given_up = run.receipt.over = True
+    run.given_up = run.over = True
     reason = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation")
-    return _failed(run, run.receipt.second or reason)
+    return _failed(run, run.second or reason)
 
 
 def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason: str) -> Verdict:
@@ -167,15 +184,13 @@ def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason
 
 def _ended(run: Run, error: BaseException | None) -> Verdict:
     """Say what an end means: a success, the relay's own doing, or a failure."""
-    if run.receipt.second is not None:
-        return _failed(
-            run, run.receipt.second
-        )  # even if the handler swallowed it: half of its effect is missing
-    if run.receipt.committed:
+    if run.second is not None:
+        return _failed(run, run.second)  # even if the handler swallowed it: half of its effect is missing
+    if run.committed:
         return DONE if error is None else _succeeded_and_failed(run, error)
-    if run.receipt.handled:
+    if run.handled:
         return DONE
-    refused = run.receipt.refused  # even if the handler returned as if its effect were done
+    refused = run.refused  # even if the handler returned as if its effect were done
     if run.ended_for == "timeout" and (refused or error is not None):
         return _failed(run, TimeoutError(f"no end after {run.carried.timeout_seconds:g} s"))
     if refused or (run.ended_for == "stop" and error is not None):

@@ -9,6 +9,8 @@ import asyncio
 import contextvars
 import time
 from collections import deque
+from decimal import Context as Arithmetic
+from decimal import getcontext, setcontext
 from typing import TYPE_CHECKING
 
 import attrs
@@ -40,10 +42,15 @@ class Worker:
     """What it has in hand of a batch, in the parts that are done at once; `work` is none of it any more."""
     is_aside: bool = False
     """It is no longer counted: what it does is slow."""
+    context: contextvars.Context = attrs.field(init=False)
+    """What stands in its context as long as no handler has left anything there."""
 
     async def serve(self) -> None:
         """Go through queues for as long as there are any."""
         began = time.monotonic()
+        # Its own, which may be changed in its place; and at once, since an event's own amounts would make one.
+        setcontext(self.workers.arithmetic.copy())
+        self.context = contextvars.copy_context()
         while not self.is_aside and (queue := self.workers.next_queue(self)) is not None:
             self.queue = queue
             began = await self._go_through(queue, began)
@@ -99,11 +106,24 @@ class Worker:
 
     def _must_hand_on(self) -> bool:
         """Let another worker go on if the handler has left something in this one's context."""
-        if contextvars.copy_context() == self.workers.context:
+        if contextvars.copy_context() == self.context and _is_alike(getcontext(), self.workers.arithmetic):
             return False
         self.is_aside = True
         self.workers.uncount()
         return True
+
+
+def _is_alike(found: Arithmetic, usual: Arithmetic) -> bool:
+    """Whether two contexts of decimals make the same of the same numbers."""
+    return (
+        found.prec == usual.prec
+        and found.rounding == usual.rounding
+        and found.Emax == usual.Emax
+        and found.Emin == usual.Emin
+        and found.traps == usual.traps
+        and found.capitals == usual.capitals
+        and found.clamp == usual.clamp
+    )
 
 
 class Workers:
@@ -141,6 +161,7 @@ class Workers:
         self.changed = changed
         # Every worker begins in the context in which the relay was made, not in one that a handler left.
         self.context = contextvars.copy_context()
+        self.arithmetic = getcontext().copy()
 
     # --- queues -------------------------------------------------------------------------------------
 
@@ -225,13 +246,16 @@ class Workers:
 
     @property
     def _busy(self) -> int:
-        return self._counted + (self.slow if self._is_bounded else 0)
+        return self._counted + self.slow if self._is_bounded else self._counted
 
     def may_begin(self) -> bool:
         """Whether somebody who is at work may begin a run now; if it is too soon, somebody is called up in time."""
         if self._busy > self.width:
             return False
-        rest = 0.0 if self._pacer is None else self._pacer.rest_seconds()
+        return self._pacer is None or self._is_time(self._pacer)
+
+    def _is_time(self, pacer: Pacer) -> bool:
+        rest = pacer.rest_seconds()
         if rest > 0 and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(rest, self._in_time)
         return rest <= 0
@@ -321,7 +345,7 @@ class Workers:
             elapsed, limit = now - run.started, run.carried.timeout_seconds
             if self._may_step_aside(run) and elapsed > min(SLOW_SECONDS, limit):
                 self.step_aside(worker)
-            elapsed -= run.receipt.waited_seconds(now)
+            elapsed -= run.waited_seconds(now)
             if run.ended_for is None and elapsed > limit:
                 run.end("timeout")
             elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
@@ -373,6 +397,6 @@ class Workers:
             await asyncio.wait([worker.task for worker in self._all], timeout=left)
         for worker in list(self._all):
             if worker.run is not None:
-                worker.run.receipt.over = True
+                worker.run.over = True
             self._all.discard(worker)
             self._given_up.add(worker.task)

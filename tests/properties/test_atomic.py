@@ -110,7 +110,7 @@ async def end(session: AsyncSession, kind: str) -> None:
 async def run(bank: Bank, steps: list[tuple[str, int]]) -> tuple[Model, NotOneTransaction | None]:
     """Take the steps as a handler would, up to the first that is refused, and say why it was."""
     model, delivery = Model(), Delivery(uuid4(), 1, 1, {})
-    receipt = HandlerRun(delivery.event_id, "h", RELAY, EPOCH, tell=lambda: delivery)
+    receipt = HandlerRun(delivery, "h", RELAY, EPOCH)
     sessions = [bank.sessions() for _ in range(SESSIONS)]
     failure: NotOneTransaction | None = None
     try:

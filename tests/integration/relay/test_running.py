@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
+from decimal import ROUND_DOWN, Context, Decimal, DefaultContext, getcontext
 from typing import Any
 from uuid import uuid4
 
@@ -379,3 +380,32 @@ async def test_what_a_handler_leaves_in_its_context_no_other_finds(stage: Stage)
         await stage.drain(handler("1leave", leave), handler("2look", look), at=at)
     assert len(found) == 7
     assert set(found) == {"nothing"}
+
+
+async def test_a_handler_that_calculates_needs_no_worker_of_its_own_for_each_event(stage: Stage) -> None:
+    """R5: decimals have a context, and to have one is nothing that another handler could find."""
+    workers: set[asyncio.Task[Any] | None] = set()
+
+    async def divide(_event: Any) -> None:
+        workers.add(asyncio.current_task())
+        Decimal(1) / Decimal(3)
+
+    await stage.put(*map(str, range(20)), of=uuid4())
+    await stage.drain(handler("divide", divide))
+    assert len(workers) == 1
+
+
+@pytest.mark.parametrize("change", [{"prec": 2}, {"rounding": ROUND_DOWN}, {"capitals": 0}])
+async def test_how_a_handler_calculates_is_its_own_affair(stage: Stage, change: dict[str, Any]) -> None:
+    """R5: a context of decimals that is changed in its place is nobody else's, either."""
+    found: list[Context] = []
+
+    async def change_it(_event: Any) -> None:
+        found.append(getcontext().copy())
+        for name, value in change.items():
+            setattr(getcontext(), name, value)
+
+    await stage.put("a", "b", "c", of=uuid4())
+    await stage.drain(handler("change", change_it))
+    for name in change:
+        assert [getattr(each, name) for each in found] == [getattr(DefaultContext, name)] * 3
