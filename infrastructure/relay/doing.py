@@ -48,8 +48,11 @@ class Doing(Protocol):
 class Performer(Protocol):
     """Who says what a worker does, and hears what became of it."""
 
-    async def perform(self, worker: Worker, work: Work) -> Verdict | None:
+    def perform(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Do one work; None if what became of it is of no account. Raise Away if it is to be done again."""
+
+    def note_pause(self) -> bool:
+        """Stand still while there is reason to."""
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end."""

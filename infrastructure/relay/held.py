@@ -14,16 +14,13 @@ class Held:
 
     def __init__(self) -> None:
         self._unwritten: dict[Hashable, int] = {}
-        self._until: dict[Hashable, float] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anything is held."""
-        return bool(self._until)
+        self.keys: dict[Hashable, float] = {}
+        """What is held, each until a read."""
 
     def hold(self, key: Hashable) -> None:
         """Hold an aggregate: a delivery of it is about to be written."""
         self._unwritten[key] = self._unwritten.get(key, 0) + 1
-        self._until[key] = inf
+        self.keys[key] = inf
 
     def release(self, key: Hashable, read: int) -> None:
         """Take note that the delivery is written, or needs not be; reads after this one see it."""
@@ -32,13 +29,13 @@ class Held:
             self._unwritten[key] = left
         else:
             del self._unwritten[key]
-            self._until[key] = read
+            self.keys[key] = read
 
     def holds(self, key: Any, read: int) -> bool:
         """Whether an event that this read brought must wait."""
-        return read <= self._until.get(key, -1)
+        return read <= self.keys.get(key, -1)
 
     def forget(self, read: int) -> None:
         """Forget what every later read is told by the database; no event of this read or an earlier one is in hand."""
-        for key in [key for key, until in self._until.items() if until <= read]:
-            del self._until[key]
+        for key in [key for key, until in self.keys.items() if until <= read]:
+            del self.keys[key]

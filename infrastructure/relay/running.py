@@ -53,7 +53,7 @@ class Run(HandlerRun):
     given_up: bool = False
     """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
 
-    def __init__(  # noqa: PLR0913 - by their places, since every event costs one
+    def __init__(
         self,
         carried: Carried,
         row: LoggedEvent,

@@ -14,14 +14,14 @@ import attrs
 from outbox_kernel.infrastructure.relay.held import Held
 from outbox_kernel.infrastructure.relay.reader import Pace
 from outbox_kernel.infrastructure.relay.rows import Outcome
-from outbox_kernel.infrastructure.relay.running import DONE, Away
+from outbox_kernel.infrastructure.relay.running import DONE
 from outbox_kernel.infrastructure.relay.unreadable import buried
 from outbox_kernel.infrastructure.relay.workers import Workers
 from outbox_kernel.infrastructure.relay.works import Queue, Work
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Awaitable, Hashable, Iterable
 
     from outbox_kernel.infrastructure.relay.doing import Doing, Settling
     from outbox_kernel.infrastructure.relay.pacing import Pacer
@@ -232,29 +232,25 @@ class Subscriber:
 
     # --- what workers say ---------------------------------------------------------------------------
 
-    async def perform(self, worker: Worker, work: Work) -> Verdict | None:
+    def perform(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Do one work."""
         if work.batch is None and not work.row.is_readable:
-            return buried(self.carried, work.row, work.attempts)
-        try:
-            return await self.doing(worker, work)
-        except Away:
-            self.note_pause()
-            raise
+            return _at_once(buried(self.carried, work.row, work.attempts))
+        return self.doing(worker, work)
 
     def must_wait(self, work: Work) -> bool:
         """Whether something before it is unsettled, or slow runs take all the room; then it is left for later."""
         batch = work.batch
-        if batch is None or (self.workers.room > 0 and not self._is_held(work.row, batch)):
+        if batch is None or not (self._held.keys or self.workers.room <= 0):
+            return False
+        if self.workers.room > 0 and not self._is_held(work.row, batch):
             return False
         self._leave(batch, work.row)
         self._finish(batch)
         return True
 
     def _is_held(self, row: LoggedEvent, batch: Batch) -> bool:
-        if not (self._held and self.carried.ordered):
-            return False
-        key = row.ordered_in
+        key = row.ordered_in if self.carried.ordered else None
         return key is not None and self._held.holds(key, batch.read)
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
@@ -320,7 +316,7 @@ class Subscriber:
             for outcome in batch.left:
                 if self._holds_back(outcome):
                     self._held.release(outcome.row.ordered_in, self.read)
-        if self._held:
+        if self._held.keys:
             # The newest read may be under way: it began before this was written.
             oldest = min(
                 (batch.read for reader in self.readers for batch in reader.batches), default=self.read
@@ -364,3 +360,7 @@ class Subscriber:
             outcome.attempts, outcome.delay_seconds = verdict.attempts, verdict.delay_seconds
             outcome.error_message = verdict.error_message
         return outcome
+
+
+async def _at_once(verdict: Verdict) -> Verdict:
+    return verdict

@@ -9,8 +9,8 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from decimal import Context as Arithmetic
 from decimal import getcontext, setcontext
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.relay.doing import Performer
     from outbox_kernel.infrastructure.relay.pacing import Pacer
+    from outbox_kernel.infrastructure.relay.running import Verdict
 
 SLOW_SECONDS = 1.0
 # How long workers may keep the event loop when no handler ever waits for anything.
@@ -56,40 +57,37 @@ class Worker:
             began = await self._go_through(queue, began)
 
     async def _go_through(self, queue: Queue, began: float) -> float:
-        performer = self.workers.performer
-        while queue.works and not self.workers.is_stopping:
-            if not self.workers.may_begin():
-                self.workers.put_off(queue)
+        workers, performer = self.workers, self.workers.performer
+        while queue.works and not workers.is_stopping:
+            if not workers.may_begin():
+                workers.put_off(queue)
                 return began
             work = self.work = queue.works.popleft()
             if not performer.must_wait(work):
-                self.workers.note_begin()
-                goes_on = await self._do(work)
+                workers.note_begin()
+                goes_on = False
+                try:
+                    goes_on = self._note_end(work, await performer.perform(self, work))
+                except Away:
+                    performer.note_pause()
+                    self._put_back(self._unsettled(work))
+                except GivenBack:
+                    self._give_back(self._unsettled(work))
                 if self.is_aside:
                     return began
-                if self._must_hand_on() or not goes_on or not self.workers.go_on:
+                if self._must_hand_on() or not goes_on or not workers.go_on:
                     break
             if time.monotonic() - began > LOOP_SECONDS_MAX:
                 await asyncio.sleep(0)
                 began = time.monotonic()
-        self.workers.left(queue)
+        workers.left(queue)
         return began
 
-    async def _do(self, work: Work) -> bool:
-        """Do a work; return whether the next of its queue may follow."""
-        performer = self.workers.performer
-        try:
-            verdict = await performer.perform(self, work)
-        except Away:
-            self._put_back(self._unsettled(work))
-            return False
-        except GivenBack:
-            for each in self._unsettled(work):
-                performer.given_back(each, is_late=self.is_aside)
-            return False
+    def _note_end(self, work: Work, verdict: Verdict | None) -> bool:
+        """Take note of what a work came to; return whether the next of its queue may follow."""
         if verdict is None:
             return False
-        performer.settled(work, verdict, is_late=self.is_aside)
+        self.workers.performer.settled(work, verdict, is_late=self.is_aside)
         return work.batch is not None or verdict.status == "done"
 
     def _unsettled(self, work: Work) -> list[Work]:
@@ -99,31 +97,25 @@ class Worker:
     def _put_back(self, works: Sequence[Work]) -> None:
         """Keep works at their place in the order: they are done again, once what they need is back."""
         if self.queue is None or self.is_aside or works[0].batch is None or self.workers.is_stopping:
-            for each in works:
-                self.workers.performer.given_back(each, is_late=self.is_aside)
+            self._give_back(works)
         else:
             self.queue.works.extendleft(reversed(works))
 
+    def _give_back(self, works: Sequence[Work]) -> None:
+        for each in works:
+            self.workers.performer.given_back(each, is_late=self.is_aside)
+
     def _must_hand_on(self) -> bool:
         """Let another worker go on if the handler has left something in this one's context."""
-        if contextvars.copy_context() == self.context and _is_alike(getcontext(), self.workers.arithmetic):
+        if contextvars.copy_context() == self.context and _settings_of(getcontext()) == self.workers.settings:
             return False
         self.is_aside = True
         self.workers.uncount()
         return True
 
 
-def _is_alike(found: Arithmetic, usual: Arithmetic) -> bool:
-    """Whether two contexts of decimals make the same of the same numbers."""
-    return (
-        found.prec == usual.prec
-        and found.rounding == usual.rounding
-        and found.Emax == usual.Emax
-        and found.Emin == usual.Emin
-        and found.traps == usual.traps
-        and found.capitals == usual.capitals
-        and found.clamp == usual.clamp
-    )
+# All by which two contexts of decimals make the same of the same numbers.
+_settings_of = attrgetter("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
 
 
 class Workers:
@@ -162,6 +154,7 @@ class Workers:
         # Every worker begins in the context in which the relay was made, not in one that a handler left.
         self.context = contextvars.copy_context()
         self.arithmetic = getcontext().copy()
+        self.settings = _settings_of(self.arithmetic)
 
     # --- queues -------------------------------------------------------------------------------------
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from contextvars import Context
 from types import SimpleNamespace, coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.running import Run, run_handler
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from outbox_kernel.infrastructure.relay.roster import Carried
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 
 @coroutine
@@ -30,11 +27,12 @@ def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
     caplog: pytest.LogCaptureFixture, cancelled: bool
 ) -> None:
     """R8: an interpreter's end is told in no handler's name."""
-    carried: Any = SimpleNamespace(name="h", given=lambda row: row, atomic=False, call=for_ever)
-    row: Any = SimpleNamespace()
+    carried: Any = SimpleNamespace(
+        name="h", renamed_from=None, given=lambda row: row, atomic=False, call=for_ever
+    )
+    row: Any = {"event_id": uuid4()}
     task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
-    receipt = HandlerRun(uuid4(), "h", tell=lambda: row.delivery(1))
-    run = Run(cast("Carried", carried), cast("LoggedEvent", row), 0, receipt, task)
+    run = Run(carried, row, 0, task, Lease(), None, None)
     running = run_handler(run)
     Context().run(running.send, None)
     running.close()
