@@ -124,6 +124,30 @@ class Log:
         rows.sort(key=_position)
         return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
 
+    async def glance(
+        self, start: Place, server: Server, ordered: Sequence[str], events_max: int
+    ) -> Found | None:
+        """Read on from a place if there is less to read than so much, of whatever type and shard; None: read."""
+        if start.late is not None or start.server != server:
+            return None
+        *rows, told = await self.run(
+            reading.GLANCE,
+            LoggedEvent,
+            position=start.position,
+            snapshot=start.snapshot,
+            floor=server.floor,
+            events_max=events_max,
+            ordered=ordered,
+        )
+        report = json.loads(told["report"])
+        _check_held(report)
+        rows.sort(key=_position)
+        end = max(start.position, rows[-1]["position"]) if rows else start.position
+        if report["behind"] or len(rows) >= events_max:
+            return None
+        rows = [row for row in rows if row["source"] is None]
+        return Found(rows, Place(end, report["snapshot"], server), is_full=False, revision=report["revision"])
+
     async def _read_late(self, start: Place, late: Late, wanted: _Wanted) -> Found:
         """Read a batch of what was late, and no further: what follows in an aggregate stands beyond the place."""
         rows, report = await self._read(
@@ -161,8 +185,7 @@ class Log:
             **values,
         )
         report = json.loads(told["report"])
-        if not report["held"]:
-            raise LeaseLost("the relay's lease has run out")
+        _check_held(report)
         return rows, report
 
     # --- moving on ----------------------------------------------------------------------------------
@@ -262,6 +285,11 @@ class _Wanted:
     def look_max(self) -> int:
         """How many are looked at."""
         return max(self.events_max * LOOK_TIMES, LOOK_AT_LEAST)
+
+
+def _check_held(report: Mapping[str, Any]) -> None:
+    if not report["held"]:
+        raise LeaseLost("the relay's lease has run out")
 
 
 def _is_full(rows: Sequence[LoggedEvent], events_max: int) -> bool:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.reader import Reader
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
+# Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
+GLANCE_MAX = 16
+
 
 @attrs.define(eq=False)
 class Reading:
@@ -36,6 +39,8 @@ class Reading:
     revision: int = -1
     """Of the subscriptions as this relay knows them."""
     reads: int = 0
+    _is_quiet: bool = False
+    """Whether the last read brought little: a glance may do."""
 
     def look(self) -> None:
         """Look for new events: somebody has said that there are some, or it is time."""
@@ -76,10 +81,7 @@ class Reading:
             reader.is_due = False
             reader.read = self._subscriber_of(reader).read = self.reads
         try:
-            found = await self.log.read(
-                *(start, self.server, self._narrowed(together), self._ordered(together)),
-                min(self._subscriber_of(reader).batch_max for reader in together),
-            )
+            found = await self._found(together, start)
         except BaseException:
             for reader in together:
                 reader.is_due = True
@@ -91,6 +93,21 @@ class Reading:
         for reader, place in zip(together, stood, strict=True):
             self._take(reader, found, start, place)
         return True
+
+    async def _found(self, together: Sequence[Reader], start: Place) -> Found:
+        """Read, after a glance where that may do."""
+        ordered, found = self._ordered(together), None
+        events_max = min(self._subscriber_of(reader).batch_max for reader in together)
+        if (
+            self._is_quiet
+            and all(reader.is_at_head for reader in together)
+            and not self._source_of(together[0])
+        ):
+            found = await self.log.glance(start, self.server, ordered, min(events_max, GLANCE_MAX))
+        if found is None:
+            found = await self.log.read(start, self.server, self._narrowed(together), ordered, events_max)
+        self._is_quiet = len(found.rows) < GLANCE_MAX
+        return found
 
     def _take(self, reader: Reader, found: Found, start: Place, stood: Place) -> None:
         if reader.pace is not Pace.READING or reader.ahead is not stood:

@@ -51,23 +51,26 @@ class Hardships:
 
     @classmethod
     @asynccontextmanager
-    async def on(cls, stage: Stage, url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
+    async def on(
+        cls, stage: Stage, url: str, monkeypatch: pytest.MonkeyPatch, *, glances: bool
+    ) -> AsyncIterator[Hardships]:
         async with AsyncExitStack() as stack:
             writers = [await connected(url) for _ in range(3)]
             for each in writers:
                 stack.push_async_callback(each.close)
             told = cls(stage, writers)
-            told._stand_between(monkeypatch)
+            told._stand_between(monkeypatch, glances=glances)
             yield told
 
-    def _stand_between(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        read, run = Log.read, Log.run
+    def _stand_between(self, monkeypatch: pytest.MonkeyPatch, *, glances: bool) -> None:
+        read, glance, run = Log.read, Log.glance, Log.run
 
         async def read_on(log: Log, *arguments: Any) -> Any:
-            found = await read(log, *arguments)
-            while self.after_read:
-                await self.after_read.pop()()
-            return found
+            return await self._read_on(await read(log, *arguments))
+
+        async def glance_on(log: Log, *arguments: Any) -> Any:
+            found = await glance(log, *arguments) if glances else None
+            return found and await self._read_on(found)
 
         async def run_or_break(log: Log, statement: Any, *arguments: Any, **values: Any) -> Any:
             if self.cuts and "event_ids" in values:
@@ -76,7 +79,13 @@ class Hardships:
             return await run(log, statement, *arguments, **values)
 
         monkeypatch.setattr(Log, "read", read_on)
+        monkeypatch.setattr(Log, "glance", glance_on)
         monkeypatch.setattr(Log, "run", run_or_break)
+
+    async def _read_on(self, found: Any) -> Any:
+        while self.after_read:
+            await self.after_read.pop()()
+        return found
 
     # --- the whole of it ----------------------------------------------------------------------------
 
@@ -237,3 +246,9 @@ def rewrite_read(monkeypatch: pytest.MonkeyPatch, old: str, new: str, *, read: s
         return Statement(text.replace(old, new))
 
     monkeypatch.setattr(sql, read, rewritten)
+
+
+def rewrite_glance(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    """Glance by another statement."""
+    assert old in sql.GLANCE.text, old
+    monkeypatch.setattr(sql, "GLANCE", Statement(sql.GLANCE.text.replace(old, new)))

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import attrs
 import pytest
-import pytest_asyncio
 
 from outbox_kernel.infrastructure.relay.held import Held
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.place import Late, Place
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 from tests.bank import engine_of
-from tests.properties.hardships import Hardships, rewrite_read
-from tests.properties.reading_law import INNOCENT
+from tests.properties.hardships import Hardships, rewrite_glance, rewrite_read
+from tests.properties.reading_law import INNOCENT, Verdict
 from tests.relaying import Stage
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest_asyncio.fixture
-async def hardships(bank_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hardships]:
-    engine, witness = engine_of(bank_url), await asyncpg.connect(bank_url)
+@asynccontextmanager
+async def hardships(url: str, monkeypatch: pytest.MonkeyPatch, *, glances: bool) -> AsyncIterator[Hardships]:
+    engine, witness = engine_of(url), await asyncpg.connect(url)
     stage = await Stage.on(engine, witness)
-    async with Hardships.on(stage, bank_url, monkeypatch) as told:
+    async with Hardships.on(stage, url, monkeypatch, glances=glances) as told:
         yield told
     await stage.close()
     await witness.close()
@@ -34,24 +34,32 @@ async def hardships(bank_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 @pytest.mark.asyncio
-async def test_the_law_holds_through_all_of_it(hardships: Hardships) -> None:
-    assert await hardships.go_through() == INNOCENT
+@pytest.mark.parametrize("glances", [False, True])
+async def test_the_law_holds_through_all_of_it(
+    bank_url: str, monkeypatch: pytest.MonkeyPatch, glances: bool
+) -> None:
+    async with hardships(bank_url, monkeypatch, glances=glances) as told:
+        assert await told.go_through() == INNOCENT
+
+
+RUNNING = "xid >= running AND xid <= running"
+YOUNGER = "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)"
+AT_OR_BELOW = "AND position <= :position AND position > :floor"
+ANYWHERE = "AND :position > 0 AND position > :floor"
+NEW_SNAPSHOT = "'snapshot', pg_current_snapshot()::text"
+OLD_SNAPSHOT = "'snapshot', :snapshot::text"
 
 
 def without_the_running(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(monkeypatch, "xid >= running AND xid <= running", "false")
+    rewrite_read(monkeypatch, RUNNING, "false")
 
 
 def without_the_younger(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(monkeypatch, "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot)", "false")
+    rewrite_read(monkeypatch, YOUNGER, "false")
 
 
 def late_ones_above_the_position_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(
-        monkeypatch,
-        "AND position <= :position AND position > :floor",
-        "AND :position > 0 AND position > :floor",
-    )
+    rewrite_read(monkeypatch, AT_OR_BELOW, ANYWHERE)
 
 
 def what_was_late_and_what_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +96,7 @@ def what_was_late_from_its_beginning_for_whoever_takes_over(monkeypatch: pytest.
 
 
 def with_the_old_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    rewrite_read(monkeypatch, "'snapshot', pg_current_snapshot()::text", "'snapshot', :snapshot::text")
+    rewrite_read(monkeypatch, NEW_SNAPSHOT, OLD_SNAPSHOT)
 
 
 def with_a_snapshot_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +166,35 @@ def ignoring_what_is_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_who_breaks_it_is_caught(
-    hardships: Hardships, monkeypatch: pytest.MonkeyPatch, break_it: Mutation, crime: str
+    bank_url: str, monkeypatch: pytest.MonkeyPatch, break_it: Mutation, crime: str
 ) -> None:
     break_it(monkeypatch)
-    verdict = await hardships.go_through()
-    assert {name for name, count in attrs.asdict(verdict).items() if count} >= {crime}
+    async with hardships(bank_url, monkeypatch, glances=False) as told:
+        assert crime in crimes(await told.go_through())
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("old", "new", "crime"),
+    [
+        (RUNNING, "false", "lost"),
+        (YOUNGER, "false", "lost"),
+        (AT_OR_BELOW, ANYWHERE, "repeated"),
+        (NEW_SNAPSHOT, OLD_SNAPSHOT, "repeated"),
+        (
+            "WHERE NOT settled AND handler = ANY (:ordered::text[])",
+            "WHERE :ordered::text[] IS NULL",
+            "inverted",
+        ),
+    ],
+)
+async def test_who_breaks_a_glance_is_caught(
+    bank_url: str, monkeypatch: pytest.MonkeyPatch, old: str, new: str, crime: str
+) -> None:
+    rewrite_glance(monkeypatch, old, new)
+    async with hardships(bank_url, monkeypatch, glances=True) as told:
+        assert crime in crimes(await told.go_through())
+
+
+def crimes(verdict: Verdict) -> set[str]:
+    return {name for name, count in attrs.asdict(verdict).items() if count}

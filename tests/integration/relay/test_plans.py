@@ -91,7 +91,14 @@ class Noting:
 
     async def fetch_as(self, _: type, statement: str, *arguments: Any) -> list[Any]:
         await self.fetch(statement, *arguments)
-        report = {"held": True, "snapshot": "1:1:", "revision": 0, "scanned": None, "late_after": None}
+        report = {
+            "held": True,
+            "snapshot": "1:1:",
+            "revision": 0,
+            "scanned": None,
+            "late_after": None,
+            "behind": None,
+        }
         return [{"report": json.dumps(report)}]
 
 
@@ -103,6 +110,10 @@ async def read(
     log: Log, start: Place, types: tuple[str, ...] = (), shards: Any = None, source: str | None = None
 ) -> None:
     await log.read(start, start.server, Narrowed(source, types, (), shards), ["h", "i"], 100)
+
+
+async def glance(log: Log, start: Place) -> None:
+    await log.glance(start, start.server, ["h", "i"], 16)
 
 
 def moved(count: int) -> Any:
@@ -172,6 +183,10 @@ ASKED = {
         lambda log: read(log, attrs.evolve(place(ROWS), late=Late(ROWS // 2, "999999999:999999999:"))),
         1_500,
         only_reads=True,
+    ),
+    "glance far behind": Asked(lambda log: glance(log, place(0)), 500, only_reads=True),
+    "glance, with late ones": Asked(
+        lambda log: glance(log, place(ROWS - 100, f"3:999999999:3,{GIANT}")), 1_000, only_reads=True
     ),
     "read some types": Asked(lambda log: read(log, place(0), types=("bank.noted",)), 1_500, only_reads=True),
     "read no such type": Asked(lambda log: read(log, place(0), types=("shop.sold",)), 1_500, only_reads=True),
