@@ -31,18 +31,22 @@ async def measure_effects_batch(ground: Ground, sizes: Sizes) -> dict[str, float
 async def _compared(ground: Ground, sizes: Sizes, handler: str) -> dict[str, float]:
     relay = {"kind": "relaying.relay", "url": ground.url, "handler": handler, "concurrency": CONCURRENCY}
     by_hand = {"kind": "floors.bare_effects", "url": ground.dsn, "concurrency": CONCURRENCY}
+    by_session = {**by_hand, "kind": "session_floor.session_effects"}
     found = await interleaved(
         {
             "relay": partial(_drained, ground, sizes.effect_events, relay),
             "raw": partial(_drained, ground, sizes.effect_events, by_hand),
+            "session": partial(_drained, ground, sizes.effect_events, by_session),
         },
         sizes.repetitions,
     )
-    rate, raw = (median_of(found[side], "events_per_s") for side in ("relay", "raw"))
+    rate, raw, session = (median_of(found[side], "events_per_s") for side in ("relay", "raw", "session"))
     return {
         "events_per_s": round(rate),
         "raw_events_per_s": round(raw),
+        "session_events_per_s": round(session),
         "ratio": round(rate / raw, 3),
+        "ratio_to_session": round(rate / session, 3),
         "cpu_us_per_event": round(median_of(found["relay"], "cpu_us_per_event"), 1),
         "raw_cpu_us_per_event": round(median_of(found["raw"], "cpu_us_per_event"), 1),
         "concurrency": CONCURRENCY,

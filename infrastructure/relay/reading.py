@@ -81,7 +81,7 @@ class Reading:
             reader.is_due = False
             reader.read = self._subscriber_of(reader).read = self.reads
         try:
-            found = await self._found(together, start)
+            found = await self.read_for(together, start)
         except BaseException:
             for reader in together:
                 reader.is_due = True
@@ -94,7 +94,7 @@ class Reading:
             self._take(reader, found, start, place)
         return True
 
-    async def _found(self, together: Sequence[Reader], start: Place) -> Found:
+    async def read_for(self, together: Sequence[Reader], start: Place) -> Found:
         """Read, after a glance where that may do."""
         ordered, found = self._ordered(together), None
         events_max = min(self._subscriber_of(reader).batch_max for reader in together)

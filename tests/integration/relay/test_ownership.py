@@ -11,6 +11,7 @@ import pytest
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.reader import Reader
+from outbox_kernel.infrastructure.relay.reading import Reading
 from tests.relaying import Recorder, Stage, handler
 
 EVERY = frozenset(range(SHARDS))
@@ -33,7 +34,7 @@ async def test_what_one_reader_reads_while_it_is_joined_is_lost_for_neither(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, begins: str, ends: str
 ) -> None:
     """R2b: the read was for the cursors that the reader had then, not for those that have come to it."""
-    seen, join, read = Recorder(), Log.join, Log.read
+    seen, join, read = Recorder(), Log.join, Reading.read_for
     joining, may_join, reading, may_read = (asyncio.Event() for _ in range(4))
 
     async def join_slowly(self: Log, *arguments: Any) -> None:
@@ -41,7 +42,7 @@ async def test_what_one_reader_reads_while_it_is_joined_is_lost_for_neither(
         await may_join.wait()
         await join(self, *arguments)
 
-    async def read_slowly(self: Log, *arguments: Any) -> Any:
+    async def read_slowly(self: Reading, *arguments: Any) -> Any:
         found = await read(self, *arguments)
         reading.set()
         await may_read.wait()
@@ -59,7 +60,7 @@ async def test_what_one_reader_reads_while_it_is_joined_is_lost_for_neither(
     await stage.put("high", of=HIGH)
     async with stage.relay(handler("h", seen))._shift_begun(takes_all=True) as shift:  # noqa: SLF001 - by the hand
         monkeypatch.setattr(Log, "join", join_slowly)
-        monkeypatch.setattr(Log, "read", read_slowly)
+        monkeypatch.setattr(Reading, "read_for", read_slowly)
         assert len(shift.subscribers["h"].readers) == 2
         steps = [read_once(), shift.ownership.join()]
         tasks = [asyncio.create_task(each) for each in (steps if begins == "before" else reversed(steps))]

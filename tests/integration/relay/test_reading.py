@@ -12,6 +12,7 @@ import pytest
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.log import Log, Narrowed
 from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.kernel import RetrySchedule
 from tests.relaying import Recorder, Stage, connected, handler
 from tests.serving import has_begun, serving
@@ -91,10 +92,10 @@ async def test_what_was_read_while_a_failure_was_written_down_waits_behind_it(
 ) -> None:
     """R4: that read began before the row was there, so it tells nothing of it, however late it comes back."""
     failed, has_read, come_back, wallet, seen = asyncio.Event(), asyncio.Event(), asyncio.Event(), uuid4(), []
-    read = Log.read
+    read = Reading.read_for
 
-    async def slow(log: Log, *arguments: Any) -> Any:
-        found = await read(log, *arguments)
+    async def slow(reading: Reading, *arguments: Any) -> Any:
+        found = await read(reading, *arguments)
         if any(json.loads(row["payload"])["what"] == "b" for row in found.rows):
             has_read.set()
             await come_back.wait()
@@ -110,7 +111,7 @@ async def test_what_was_read_while_a_failure_was_written_down_waits_behind_it(
         shift = relay._shift  # noqa: SLF001 - nobody else can say
         return shift is not None and not any(each.batches for each in shift.subscribers["h"].readers)
 
-    monkeypatch.setattr(Log, "read", slow)
+    monkeypatch.setattr(Reading, "read_for", slow)
     relay = stage.relay(handler("h", act, retry=RetrySchedule((0.05,))), at=None, poll_interval_seconds=0.05)
     await stage.put("a", of=wallet)
     async with serving(relay):

@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
 from outbox_kernel.infrastructure.relay import OutboxRelay, shift, starting
-from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
@@ -130,16 +130,16 @@ async def test_stopping_releases_what_a_read_brings_at_that_very_moment(
 ) -> None:
     """R11: its answer is on the way when the relay is told to stop."""
     h, go, begun, _ = at_the_gate()
-    answered, heard, read = asyncio.Event(), asyncio.Event(), Log.read
+    answered, heard, read = asyncio.Event(), asyncio.Event(), Reading.read_for
 
-    async def slow(log: Log, *arguments: Any) -> Any:
-        found = await read(log, *arguments)
+    async def slow(reading: Reading, *arguments: Any) -> Any:
+        found = await read(reading, *arguments)
         if begun.is_set() and found.rows:
             answered.set()
             await heard.wait()
         return found
 
-    monkeypatch.setattr(Log, "read", slow)
+    monkeypatch.setattr(Reading, "read_for", slow)
     await stage.put("a")
     relay = stage.relay(h, at=None, concurrency=1, poll_interval_seconds=0.05, grace_seconds=60)
     task = asyncio.create_task(relay.run())
