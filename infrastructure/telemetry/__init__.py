@@ -1,8 +1,9 @@
 """What a running process tells of itself: log lines, for people at a terminal and for programs elsewhere (O4).
 
 `logs` sets up both shapes, keeps other libraries from talking in between, and lets no line fail the process that
-wrote it. Commands call `set_up_logs` once; an application that has logs of its own calls nothing, and gets the
-records of the loggers `outbox.…`.
+wrote it, nor command the terminal that shows it. `tracebacks` tells each once in a while, and counts what comes
+again. Commands call `set_up_logs` once; an application that has logs of its own calls nothing, and gets the records
+of the loggers `outbox.…`.
 
 It may import the settings and the errors.
 """

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.telemetry.tracebacks import Tracebacks, cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_LEVEL_VARIABLE = "OUTBOX_LOG_LEVEL"
+LINE_CHARACTERS_MAX = 100_000
 # Who tells at INFO what nobody asked.
 _TALKATIVE = ("alembic",)
 # Who tells with a traceback of what we say in a sentence.
@@ -55,7 +57,16 @@ def _level(environ: Mapping[str, str]) -> str:
     return level
 
 
-class JsonLines(logging.Formatter):
+class _Lines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tracebacks = Tracebacks()
+
+    def _exception(self, record: logging.LogRecord) -> str | None:
+        return self._tracebacks.told(record.exc_info) if record.exc_info else None
+
+
+class JsonLines(_Lines):
     """One JSON object per record."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -64,29 +75,35 @@ class JsonLines(logging.Formatter):
             "time": _moment(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **{name if name not in _TAKEN else f"{name}_": value for name, value in extras(record).items()},
+            "message": cut(record.getMessage()),
+            **{
+                name if name not in _TAKEN else f"{name}_": _short(value)
+                for name, value in extras(record).items()
+            },
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if (exception := self._exception(record)) is not None:
+            line["exception"] = exception
         try:
-            return json.dumps(line, default=str, ensure_ascii=False)
+            written = json.dumps(line, default=_told, ensure_ascii=False)
         except (TypeError, ValueError, RecursionError):
             # Keys that are no text, or something that holds itself: rather less than JSON than no line.
-            return json.dumps({name: str(value) for name, value in line.items()}, ensure_ascii=False)
+            written = None
+        if written is None or len(written) > LINE_CHARACTERS_MAX:
+            written = json.dumps({name: _told(value) for name, value in line.items()}, ensure_ascii=False)
+        return _visible(written)
 
 
-class ReadableLines(logging.Formatter):
+class ReadableLines(_Lines):
     """Time, level, sentence, then what belongs to it as name=value."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the record for a person."""
         told = "  ".join(f"{name}={_plain(value)}" for name, value in extras(record).items())
-        said = printable(record.getMessage())
+        said = printable(cut(record.getMessage()))
         head = f"{_moment(record).astimezone():%H:%M:%S}  {record.levelname:<8}  {said}"
         line = f"{head}  {told}".rstrip()
-        if record.exc_info:
-            line += "\n" + "\n".join(map(printable, self.formatException(record.exc_info).split("\n")))
+        if (exception := self._exception(record)) is not None:
+            line += "\n" + "\n".join(map(printable, exception.split("\n")))
         return line
 
 
@@ -102,6 +119,21 @@ def _moment(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
+def _told(value: object) -> str:
+    return cut(str(value))
+
+
+def _short(value: object) -> object:
+    return cut(value) if isinstance(value, str) else value
+
+
+def _visible(line: str) -> str:
+    """Escape what JSON leaves as it is and a terminal obeys, the second set of its control characters, say."""
+    if line.isprintable():
+        return line
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
+
+
 def _plain(value: object) -> str:
-    text = printable(str(value))
+    text = printable(_told(value))
     return repr(text) if not text or any(character.isspace() for character in text) else text

@@ -1,4 +1,4 @@
-"""Logs of a running process: all that `extra=` gave, for programs and for people (O4)."""
+"""Logs of a running process: all that `extra=` gave, for programs and for people, and no more than they read (O4)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ import pytest
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.telemetry.logs import LINE_CHARACTERS_MAX
+from outbox_kernel.infrastructure.telemetry.tracebacks import (
+    AGAIN_SECONDS,
+    EXCEPTION_CHARACTERS_MAX,
+    PLACES_MAX,
+    Tracebacks,
+    cut,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +83,126 @@ def test_what_holds_itself_is_told_all_the_same() -> None:
     ring["itself"] = ring
     line = json.loads(logged(as_json=True, ring=ring))
     assert (line["message"], line["ring"]) == ("it works", "{(1, 2): 'no text', 'itself': {...}}")
+
+
+# --- what strangers put into names, addresses and titles -------------------------------------------------
+
+COMMANDS = [
+    "\x1b]0;owned\x07",
+    "\x9b2J",
+    "a\r\nfake line",
+    "\u202egnp.exe",
+    "\ud800",
+    "\x00",
+    "\u2028",
+    "\x7f",
+]
+
+
+@pytest.mark.parametrize("text", COMMANDS, ids=ascii)
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_nothing_that_a_stranger_wrote_commands_a_terminal_or_makes_a_line(text: str, as_json: bool) -> None:
+    stream = io.StringIO()
+    set_up_logs(as_json=as_json, stream=stream, environ={})
+    log = logging.getLogger("outbox.http")
+    log.warning("it said %s", text, extra={"email": text, "names": [text]})
+    log.error("it failed", exc_info=ValueError(text))
+    written = stream.getvalue()
+    assert all(each.isprintable() for line in written.split("\n") for each in line)
+    written.encode()
+    if as_json:
+        first, second = map(json.loads, written.splitlines())
+        assert (first["message"], first["email"], first["names"]) == (f"it said {text}", text, [text])
+        assert text in second["exception"]
+    else:
+        assert written.splitlines()[0].count("it said") == 1
+
+
+# --- what is too long, and what comes again --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "text"])
+def test_an_exception_of_many_megabytes_is_told_in_short(as_json: bool) -> None:
+    stream, text = io.StringIO(), "begin" + "x" * 20_000_000 + "end"
+    set_up_logs(as_json=as_json, stream=stream, environ={})
+    error = ValueError(text)
+    extra = {"error": text, "many": [text], "object": error}
+    logging.getLogger("outbox.relay").error("it failed: %s", error, exc_info=error, extra=extra)
+    written = stream.getvalue()
+    assert len(written) < 6 * EXCEPTION_CHARACTERS_MAX < LINE_CHARACTERS_MAX
+    assert written.count("characters cut…]") >= 5
+    assert written.count("begin") == written.count("end") == 5
+
+
+def test_what_is_not_too_long_is_told_whole() -> None:
+    text = "x" * EXCEPTION_CHARACTERS_MAX
+    assert cut(text) == text
+    assert cut(text + "y").startswith("x" * (EXCEPTION_CHARACTERS_MAX // 2) + " […1 characters cut…] ")
+
+
+def raised(kind: type[Exception] = ValueError, text: str = "no") -> Any:
+    with pytest.raises(kind) as caught:
+        raise kind(text)
+    return caught.type, caught.value, caught.tb
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_traceback_that_comes_again_is_counted_and_not_printed() -> None:
+    clock = Clock()
+    tracebacks = Tracebacks(clock)
+    first = tracebacks.told(raised())
+    assert first.startswith("Traceback")
+    assert first.endswith("ValueError: no")
+    again = [tracebacks.told(raised(text=f"no {number}\nand more")) for number in range(37)]
+    assert again[-1].startswith("ValueError: no 36 (raised at ")
+    assert again[-1].endswith(", again, 37 times since its traceback)")
+    clock.seconds = AGAIN_SECONDS
+    assert tracebacks.told(raised()).startswith("Traceback")
+    assert "again, 1 times" in tracebacks.told(raised())
+
+
+def test_one_of_another_kind_or_from_another_place_is_another() -> None:
+    tracebacks = Tracebacks()
+    assert tracebacks.told(raised()).startswith("Traceback")
+    assert tracebacks.told(raised(KeyError)).startswith("Traceback")
+    with pytest.raises(ValueError, match="no") as elsewhere:
+        raise ValueError("no")
+    assert tracebacks.told((ValueError, elsewhere.value, elsewhere.tb)).startswith("Traceback")
+    assert "again, 1 times" in tracebacks.told(raised())
+
+
+def test_what_was_raised_nowhere_or_has_no_text_is_told_all_the_same() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    tracebacks, mute = Tracebacks(), Mute()
+    assert tracebacks.told((None, None, None)) == "NoneType: None"
+    assert "Mute" in tracebacks.told((Mute, mute, None))
+    assert "Mute: <no text> (raised nowhere, again, 1 times" in tracebacks.told((Mute, mute, None))
+
+
+def test_only_so_many_places_are_kept_in_mind() -> None:
+    clock = Clock()
+    tracebacks = Tracebacks(clock)
+    for number in range(PLACES_MAX + 1):
+        clock.seconds = number / PLACES_MAX
+        kind = type(f"Error{number}", (Exception,), {})
+        tracebacks.told((kind, kind(), None))
+    assert len(tracebacks._told) == PLACES_MAX  # noqa: SLF001 - it tells nobody how much it keeps
+
+
+def test_a_record_that_repeats_keeps_its_line_and_loses_its_traceback() -> None:
+    stream = io.StringIO()
+    set_up_logs(as_json=True, stream=stream, environ={})
+    for number in range(3):
+        logging.getLogger("outbox.http").error("failed", exc_info=raised(), extra={"request_id": number})
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["request_id"] for line in lines] == [0, 1, 2]
+    assert ["Traceback" in line["exception"] for line in lines] == [True, False, False]
