@@ -12,8 +12,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox_kernel.infrastructure.http.openapi import refusals
-from outbox_kernel.infrastructure.http.problems import Problem, Refused
+from outbox_kernel.infrastructure.http.problems import RETRY_SECONDS, Problem, Refused
 from outbox_kernel.infrastructure.outbox.migrator import pending
+from outbox_kernel.infrastructure.outbox.statements import IS_READ_ONLY, insert_probe
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ _log = logging.getLogger("outbox.http")
 
 LIVE, READY = "/health/live", "/health/ready"
 DEADLINE_SECONDS = 2.0
-# However often anybody asks, the database is asked this often at most; its migrations seldom change.
+# However often anybody asks, the database is asked this often at most; its migrations seldom change, and each time
+# that it is written to leaves a row for it to clean up.
 FRESH_SECONDS = 1.0
+WRITTEN_FRESH_SECONDS = 5.0
 MIGRATIONS_FRESH_SECONDS = 30.0
 
 router = APIRouter(tags=["health"], responses=refusals(503))
@@ -48,13 +51,18 @@ class Health:
         self._now = now
         self._deadline_seconds = deadline_seconds
         self._turn = asyncio.Lock()
-        self._looked_at = self._migrated_at = float("-inf")
+        self._looked_at = self._written_at = self._migrated_at = float("-inf")
         self._trouble: str | None = None
+        self._logged = ""
 
     def require_alive(self) -> None:
         """Refuse if only a restart can mend it."""
         if self._relay_has_ended():
             raise _not("alive", "the relay in this process has ended: start the process again")
+
+    def doubt(self) -> None:
+        """Take note that a request was refused for an outage: the next look is to see whether it can write."""
+        self._written_at = float("-inf")
 
     async def require_ready(self) -> None:
         """Refuse if requests would fail."""
@@ -63,6 +71,10 @@ class Health:
             if self._now() - self._looked_at >= FRESH_SECONDS:
                 self._trouble = await self._look()
                 self._looked_at = self._now()
+                if self._trouble is None:
+                    self._logged = ""
+                else:
+                    self.doubt()
         if self._trouble is not None:
             raise _not("ready", self._trouble)
 
@@ -73,24 +85,29 @@ class Health:
         except TimeoutError:
             return f"the database did not answer within {self._deadline_seconds:g} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, this process is not ready, and its log says why
-            _log.warning("not ready: %s", error)
+            if str(error) != self._logged:
+                self._logged = str(error)
+                _log.warning("not ready: %s", error)
             return "the database cannot be reached, or refuses; the log says why"
 
     async def _ask_database(self) -> str | None:
-        engine = self._container[AsyncEngine]
-        if self._now() - self._migrated_at < MIGRATIONS_FRESH_SECONDS:
-            async with engine.connect() as connection:
-                await connection.execute(text("SELECT 1"))
-            return None
-        steps = await pending(engine, self._container[Settings])
-        if steps:
-            return "the database is not migrated: run `outbox migrate`"
-        self._migrated_at = self._now()
+        engine, settings = self._container[AsyncEngine], self._container[Settings]
+        if self._now() - self._migrated_at >= MIGRATIONS_FRESH_SECONDS:
+            if await pending(engine, settings):
+                return "the database is not migrated: run `outbox migrate`"
+            self._migrated_at = self._now()
+        async with engine.connect() as connection:
+            if await connection.scalar(text(IS_READ_ONLY)):
+                return "the database takes no writes: it is a standby, or was made read-only"
+            if self._now() - self._written_at >= WRITTEN_FRESH_SECONDS:
+                await connection.execute(text(insert_probe(settings.outbox_schema)))
+                await connection.rollback()
+                self._written_at = self._now()
         return None
 
 
 def _not(state: str, sentence: str) -> Refused:
-    return Refused(Problem(503, f"not_{state}", sentence))
+    return Refused(Problem(503, f"not_{state}", sentence, headers={"retry-after": str(RETRY_SECONDS)}))
 
 
 def _health(request: Request) -> Health:
@@ -107,6 +124,6 @@ async def live(request: Request) -> dict[str, Any]:
 
 @router.get(READY, summary="Can it serve?")
 async def ready(request: Request) -> dict[str, Any]:
-    """Answer 503 if the database does not answer in time or is not migrated."""
+    """Answer 503 if the database does not answer in time, is not migrated, or takes no writes."""
     await _health(request).require_ready()
     return {"status": "ready"}

@@ -16,11 +16,13 @@ from outbox_kernel.infrastructure.errors import (
     DatabaseMissing,
     DatabaseUnreachable,
     LoginRefused,
+    PermissionDenied,
     SchemaNotMigrated,
     ServerFull,
 )
 from outbox_kernel.infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
 from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
+from outbox_kernel.infrastructure.postgres.outages import is_outage
 from outbox_kernel.kernel.errors import ConcurrencyError, UnserializableEvent
 from outbox_kernel.kernel.refusals import Conflict, DomainError, Forbidden, NotFound
 
@@ -33,6 +35,7 @@ _RENAMED = {413: "Content Too Large", 422: "Unprocessable Content"}
 KIND_PREFIX = "urn:problem:"
 RETRY_SECONDS = 5
 ERRORS_SHOWN_MAX = 20
+NAME_CHARACTERS_MAX = 100
 
 # What passes when the database is mended, without a change of ours; who asked may ask again.
 _PASSING = (
@@ -45,6 +48,8 @@ _PASSING = (
 )
 # PostgreSQL's class of what a value cannot be: a NUL in text, a number out of range, a text too long.
 _DATA_EXCEPTION = "22"
+_LOST_RACES = ("40001", "40P01")
+_CANCELLED = "57014"
 
 _STATUS_OF_REFUSAL: tuple[tuple[type[DomainError], int], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND),
@@ -115,10 +120,17 @@ def _refusal(error: DomainError) -> Problem:
     return Problem(status, error.kind, str(error))
 
 
-def _of_data(error: DBAPIError) -> Problem:
-    if not (sqlstate_of(error) or "").startswith(_DATA_EXCEPTION):
-        return UNEXPECTED
-    return Problem(422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it")
+def _of_database(error: Exception) -> Problem:
+    state = sqlstate_of(error) or ""
+    if is_outage(error) or state == _CANCELLED:
+        return UNAVAILABLE
+    if state in _LOST_RACES:
+        return CONCURRENT
+    if state.startswith(_DATA_EXCEPTION):
+        return Problem(
+            422, "cannot_be_stored", "a value in the request cannot be stored as it is: correct it"
+        )
+    return UNEXPECTED
 
 
 def _of_payload(error: UnserializableEvent) -> Problem:
@@ -130,7 +142,7 @@ def _of_framework(error: HTTPException) -> Problem:
     sentences = {
         404: "there is nothing at this address",
         405: "this address does not take that method",
-        400: "the body cannot be read: it is nested too deep, or has a number that is too long",
+        400: "the body cannot be read: it has a number that is too long",
     }
     detail = sentences.get(status) or str(error.detail)
     return Problem(status, status.name.lower(), detail, headers=dict(error.headers or {}))
@@ -143,7 +155,7 @@ def _invalid(errors: Iterable[Mapping[str, Any]]) -> Problem:
         return Problem(400, "malformed_json", f"the body is no JSON: it goes wrong at character {where}")
     # What was sent is not sent back: it may be a secret, or no text.
     told = [
-        {"pointer": _pointer(each["loc"]), "detail": _ascii(each["msg"].removeprefix("Value error, "))}
+        {"pointer": pointer_to(each["loc"]), "detail": _ascii(each["msg"].removeprefix("Value error, "))}
         for each in found[:ERRORS_SHOWN_MAX]
     ]
     places = ", ".join(each["pointer"] for each in told)
@@ -152,10 +164,14 @@ def _invalid(errors: Iterable[Mapping[str, Any]]) -> Problem:
     )
 
 
-def _pointer(location: Iterable[Any]) -> str:
-    """Name the place as RFC 6901 does, after the part of the request that it is in."""
-    parts = [_ascii(str(part)).replace("~", "~0").replace("/", "~1") for part in location]
+def pointer_to(location: Iterable[Any]) -> str:
+    """Name the place as RFC 6901 does, after the part of the request that it is in; long names are cut."""
+    parts = [_ascii(_cut(str(part))).replace("~", "~0").replace("/", "~1") for part in location]
     return "/".join(["#" if part == "body" else part for part in parts[:1]] + parts[1:])
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}..."
 
 
 def _ascii(text: str) -> str:
@@ -177,5 +193,7 @@ _MEANINGS: tuple[tuple[type[BaseException], Callable[[Any], Problem]], ...] = (
     (ConcurrencyError, lambda _: CONCURRENT),
     (UnserializableEvent, _of_payload),
     *((kind, lambda _: UNAVAILABLE) for kind in _PASSING),
-    (DBAPIError, _of_data),
+    # A role without a right is the operator's to mend; a server that takes no writes tells the same way.
+    (PermissionDenied, _of_database),
+    (DBAPIError, _of_database),
 )

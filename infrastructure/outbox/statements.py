@@ -46,6 +46,21 @@ def insert_events(schema: str | None) -> str:
     return _INSERT_EVENTS.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
 
 
+IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
+
+# For a transaction that is rolled back: nobody ever sees it.
+_INSERT_PROBE = """
+INSERT INTO {events} (event_id, event_type, event_version, payload, headers, occurred_at)
+VALUES (gen_random_uuid(), 'outbox.probe', 1, '{{}}', '{{}}', clock_timestamp())
+"""
+
+
+@cache
+def insert_probe(schema: str | None) -> str:
+    """Return the insert of an event that is no one's, to see whether one can be inserted."""
+    return _INSERT_PROBE.format(events=qualified("outbox_events", schema))
+
+
 # By the index of the streams' key. What was emitted into a stream has no number, and takes no id.
 # By LATERAL with a LIMIT, which no planner turns into a join: a connection keeps the plan that it has made while the
 # outbox was empty, and would read all of the type's events ever after.

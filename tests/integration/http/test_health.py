@@ -11,11 +11,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.http import BearerTokens, create_app
-from outbox_kernel.infrastructure.http.health import FRESH_SECONDS, MIGRATIONS_FRESH_SECONDS, Health
+from outbox_kernel.infrastructure.http.health import (
+    FRESH_SECONDS,
+    MIGRATIONS_FRESH_SECONDS,
+    WRITTEN_FRESH_SECONDS,
+    Health,
+)
 from outbox_kernel.infrastructure.http.problems import Refused
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, asking, problem
+from tests.integration.http.conftest import Ask
 
 
 class Clock:
@@ -82,6 +88,39 @@ async def test_it_is_asked_often_and_looks_seldom(empty_postgres_url: str) -> No
     await health.require_ready()
     assert now.seconds < MIGRATIONS_FRESH_SECONDS
     await container[AsyncEngine].dispose()
+
+
+async def test_it_writes_now_and_then_and_at_once_where_there_is_doubt(
+    database: Settings, container: Container, ask: Ask
+) -> None:
+    now = Clock()
+    health = Health(container, lambda: False, now=now)
+
+    async def next_position() -> int:
+        return int((await ask("SELECT last_value FROM outbox_events_position_seq"))[0][0])
+
+    positions = []
+    for seconds in (0.0, FRESH_SECONDS, WRITTEN_FRESH_SECONDS, FRESH_SECONDS):
+        now.seconds += seconds
+        await health.require_ready()
+        positions.append(await next_position())
+    health.doubt()
+    now.seconds += FRESH_SECONDS
+    await health.require_ready()
+    positions.append(await next_position())
+    assert [position - positions[0] for position in positions] == [0, 0, 1, 1, 2]
+    assert await ask("SELECT count(*) FROM outbox_events WHERE event_type = 'outbox.probe'") == [(0,)]
+
+
+async def test_a_trouble_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    now = Clock()
+    container = build_container(Settings(database_url="postgresql://nobody@127.0.0.1:1/nothing"))
+    health = Health(container, lambda: False, now=now)
+    for _ in range(3):
+        with pytest.raises(Refused):
+            await health.require_ready()
+        now.seconds += FRESH_SECONDS
+    assert sum("not ready" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_without_its_relay_it_is_neither_alive_nor_ready(container: Container) -> None:

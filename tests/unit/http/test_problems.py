@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 
+import asyncpg
 import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from contexts.accounts.domain import AccountNotFound, EmailTaken, InvalidEmail
 from outbox_kernel.errors import AggregateIdTaken, ConcurrencyError, UnserializableEvent
-from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NameTaken, SchemaNotMigrated
+from outbox_kernel.infrastructure.errors import (
+    DatabaseUnreachable,
+    NameTaken,
+    PermissionDenied,
+    SchemaNotMigrated,
+)
 from outbox_kernel.infrastructure.http import Unauthenticated
 from outbox_kernel.infrastructure.http.problems import UNEXPECTED, Problem, Refused, problem_of
 from outbox_kernel.kernel import DomainError, Forbidden
@@ -22,7 +28,14 @@ class Refusal(DomainError):
 
 
 class FromDatabase(Exception):
-    sqlstate = "22021"
+    def __init__(self, sqlstate: str = "22021") -> None:
+        self.sqlstate = sqlstate
+
+
+def refused_by_database(kind: type[Exception], sqlstate: str) -> Exception:
+    error = kind(SECRET)
+    error.__cause__ = FromDatabase(sqlstate)
+    return error
 
 
 SECRET = "host 10.0.0.7, table secrets"
@@ -45,6 +58,20 @@ SECRET = "host 10.0.0.7, table secrets"
         (DatabaseUnreachable(SECRET), 503, "unavailable"),
         (SchemaNotMigrated(SECRET), 503, "unavailable"),
         (PoolTimeoutError(SECRET), 503, "unavailable"),
+        *(
+            (DBAPIError(SECRET, None, FromDatabase(state)), 503, "unavailable")
+            for state in ("25006", "53100", "53200", "53300", "57014", "57P01", "57P03", "08006")
+        ),
+        (DBAPIError(SECRET, None, FromDatabase("40001")), 409, "concurrent_change"),
+        (DBAPIError(SECRET, None, FromDatabase("40P01")), 409, "concurrent_change"),
+        (DBAPIError(SECRET, None, FromDatabase("23505")), 500, "unexpected"),
+        (
+            DBAPIError(SECRET, None, asyncpg.InterfaceError("cannot call: connection is closed")),
+            503,
+            "unavailable",
+        ),
+        (refused_by_database(PermissionDenied, "25006"), 503, "unavailable"),
+        (refused_by_database(PermissionDenied, "42501"), 500, "unexpected"),
         (NameTaken(SECRET), 500, "unexpected"),
         (DBAPIError(SECRET, None, Exception(SECRET)), 500, "unexpected"),
         (KeyError(SECRET), 500, "unexpected"),
