@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
+import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 KEY_BYTES = 32
+KEY_BYTES_READ_MAX = 4096
+_OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 # Where everybody may enter, since the server that root starts runs as another user.
 ROOTS_DATA = Path("/var/lib")
 
@@ -52,7 +56,8 @@ class DevFolder:
     def held(self) -> Iterator[None]:
         """Make the folder and keep others out of it while this process lives, however it ends."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._check_owner()
             lock = (self.path / "lock").open("ab")
         except OSError as error:
             raise FolderRefused(
@@ -70,21 +75,30 @@ class DevFolder:
             yield
 
     def token_key(self) -> str | None:
-        """Return the key, if one was made here."""
+        """Return the key, if one was made here; one that others may have put there or read is refused."""
         try:
-            key = self._key_file.read_bytes()
+            self._check_owner()
+            key, found = self._read_key_file()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise FolderRefused(
-                self.path, f"holds a key that cannot be read ({error.strerror}): make it yours"
-            ) from error
-        # Nothing is in it when whoever made it was killed at once.
-        if key and (len(key) < KEY_BYTES or not key.isascii()):
+            raise self._unreadable(error) from error
+        if not key:
+            # Whoever made it was killed at once.
+            return ""
+        self._check_key_file(found)
+        if len(key) < KEY_BYTES or not key.isascii():
             raise FolderRefused(
                 self._key_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
             )
         return key.decode()
+
+    def _read_key_file(self) -> tuple[bytes, os.stat_result]:
+        opened = os.open(self._key_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            return os.read(opened, KEY_BYTES_READ_MAX), os.fstat(opened)
+        finally:
+            os.close(opened)
 
     def made_token_key(self) -> str:
         """Return the key, the same in every run; only this user may read it."""
@@ -92,9 +106,44 @@ class DevFolder:
         if found:
             return found
         made = secrets.token_hex(KEY_BYTES)
-        with os.fdopen(os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        self._key_file.unlink(missing_ok=True)
+        only_new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(self._key_file, only_new, 0o600), "w") as file:
             file.write(made)
         return made
+
+    def _check_owner(self) -> None:
+        found = self.path.stat()
+        if found.st_uid != os.geteuid():
+            raise FolderRefused(
+                self.path,
+                "is another user's, who could put a key of theirs there: choose another with --folder",
+            )
+        if found.st_mode & _OF_OTHERS:
+            raise FolderRefused(
+                self.path,
+                "can be written by others, who could put a key of theirs there: run `chmod go-w` on it, or choose "
+                "another with --folder",
+            )
+
+    def _check_key_file(self, found: os.stat_result) -> None:
+        if found.st_uid != os.geteuid():
+            raise FolderRefused(
+                self._key_file, "was put there by somebody else: remove it, and `outbox dev` makes another"
+            )
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise FolderRefused(
+                self._key_file,
+                "can be read or written by others, who could sign in as anybody: remove it, and `outbox dev` makes "
+                "another",
+            )
+
+    def _unreadable(self, error: OSError) -> FolderRefused:
+        if error.errno == errno.ELOOP:
+            return FolderRefused(
+                self._key_file, "is a link to somewhere else: remove it, and `outbox dev` makes a key"
+            )
+        return FolderRefused(self.path, f"holds a key that cannot be read ({error.strerror}): make it yours")
 
     @property
     def _key_file(self) -> Path:

@@ -10,27 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jwt
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
+from outbox_kernel.infrastructure.http.token_keys import KEY, SYMMETRIC, read_key
 from outbox_kernel.kernel.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SECRET_BYTES_MIN = 32
-RSA_BITS_MIN = 2048
 TOKEN_CHARACTERS_MAX = 8_192
 SUBJECT_CHARACTERS_MAX = 200
 # Clocks of two machines differ.
 LEEWAY_SECONDS = 30
-_KEY = "OUTBOX_API_TOKEN_KEY"
-_SYMMETRIC = "HS256"
 
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired: get a new one"),
@@ -50,7 +42,7 @@ class BearerTokens:
     """Reads `Authorization: Bearer …`: signed, with an end (`exp`) and a subject (`sub`), which is the user's id."""
 
     def __init__(self, key: str, *, issuer: str | None = None, audience: str | None = None) -> None:
-        self._key, self._algorithm = _read_key(key)
+        self._key, self._algorithm = read_key(key)
         self._issuer, self._audience = issuer, audience
 
     async def principal_of(self, headers: Mapping[str, str]) -> Principal:
@@ -88,10 +80,10 @@ def sign(
     audience: str | None = None,
 ) -> str:
     """Make a token with a shared secret, for development and tests; in production an identity provider does."""
-    secret, algorithm = _read_key(key)
-    if algorithm != _SYMMETRIC:
+    secret, algorithm = read_key(key)
+    if algorithm != SYMMETRIC:
         raise BadSetting(
-            _KEY, "is a public key, which signs nothing: ask whoever has the private one for a token"
+            KEY, "is a public key, which signs nothing: ask whoever has the private one for a token"
         )
     _check_subject(subject)
     issued = now().timestamp()
@@ -123,33 +115,3 @@ def _check_subject(subject: object) -> None:
         raise Unauthenticated(
             f"the token's subject (`sub`) is longer than {SUBJECT_CHARACTERS_MAX} characters: take a shorter id"
         )
-
-
-def _read_key(text: str) -> tuple[Any, str]:
-    if "-----BEGIN" in text:
-        return _read_public_key(text)
-    if len(text.encode()) < SECRET_BYTES_MIN:
-        raise BadSetting(
-            _KEY,
-            f"is shorter than {SECRET_BYTES_MIN} bytes, which can be guessed: make one with `openssl rand -hex 32`",
-        )
-    return text, _SYMMETRIC
-
-
-def _read_public_key(text: str) -> tuple[Any, str]:
-    try:
-        # As one line, the way an environment variable is often written.
-        key = load_pem_public_key(text.replace("\\n", "\n").encode())
-    except (ValueError, UnsupportedAlgorithm):
-        raise BadSetting(
-            _KEY, "is no public key in PEM: write what begins with -----BEGIN PUBLIC KEY-----"
-        ) from None
-    if isinstance(key, RSAPublicKey) and key.key_size >= RSA_BITS_MIN:
-        return key, "RS256"
-    if isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
-        return key, "ES256"
-    if isinstance(key, Ed25519PublicKey):
-        return key, "EdDSA"
-    raise BadSetting(
-        _KEY, f"is of a kind that is not accepted: use RSA of {RSA_BITS_MIN} bits or more, P-256 or Ed25519"
-    )

@@ -130,6 +130,7 @@ def test_a_key_file_that_was_damaged_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, key: bytes
 ) -> None:
     (tmp_path / "token-key").write_bytes(key)
+    (tmp_path / "token-key").chmod(0o600)
     code, out, error = said(capsys, "token", "ada", "--folder", str(tmp_path))
     assert (code, out) == (1, "")
     assert error.startswith(f"error: {tmp_path / 'token-key'} holds no key that serves: remove this file")
