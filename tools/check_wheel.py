@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,6 +18,8 @@ REQUIRED = (
     "outbox_kernel/py.typed",
 )
 SHIPPED = ("outbox_kernel",)
+SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+\.cdx\.json")
+METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
 def complaints(names: list[str]) -> list[str]:
@@ -24,6 +29,23 @@ def complaints(names: list[str]) -> list[str]:
         {top for name in names if not (top := name.split("/")[0]).endswith(".dist-info")} - {*SHIPPED}
     )
     found.extend(f"{name} does not belong in the wheel" for name in strangers)
+    if not any(map(SBOM.fullmatch, names)):
+        found.append("no bill of materials is in the wheel (.dist-info/sboms/*.cdx.json)")
+    return found
+
+
+def unbilled(metadata: str, sbom: str) -> list[str]:
+    """Which dependencies the bill of materials does not tell of, a sentence each; and whether it is of this version."""
+    told, bill = message_from_string(metadata), json.loads(sbom)
+    own = bill["metadata"]["component"]
+    found = []
+    if (own["name"], own["version"]) != (told["Name"], told["Version"]):
+        found.append(f"the bill of materials is that of {own['name']} {own['version']}: run `make lock`")
+    billed = {component["name"] for component in bill["components"]}
+    for requirement in told.get_all("Requires-Dist", []):
+        name = re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;(]", requirement, maxsplit=1)[0]).lower()
+        if name not in billed:
+            found.append(f"the bill of materials does not tell of {name}: run `make lock`")
     return found
 
 
@@ -33,7 +55,12 @@ def main() -> int:
     if len(wheels) != 1:
         print(f"{sys.argv[1]} holds {len(wheels)} wheels instead of one")
         return 1
-    wrong = complaints(ZipFile(wheels[0]).namelist())
+    with ZipFile(wheels[0]) as wheel:
+        names = wheel.namelist()
+        wrong = complaints(names)
+        sboms, metadata = (next(filter(form.fullmatch, names), None) for form in (SBOM, METADATA))
+        if sboms is not None and metadata is not None:
+            wrong += unbilled(wheel.read(metadata).decode(), wheel.read(sboms).decode())
     for sentence in wrong:
         print(f"{wheels[0].name}: {sentence}")
     if not wrong:

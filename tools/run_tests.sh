@@ -11,7 +11,7 @@ if [ $# -gt 0 ]; then
 fi
 mkdir -p build
 log=build/commands-and-servers.log
-measured tests/e2e tests/faults tests/integration \
+measured tests/e2e tests/faults tests/hostile tests/integration \
     --ignore=tests/integration/relay --ignore=tests/integration/capture >"$log" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null' INT TERM
