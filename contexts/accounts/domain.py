@@ -6,6 +6,7 @@ import unicodedata
 from uuid import UUID, uuid4
 
 import attrs
+from email_validator import EmailNotValidError, validate_email
 
 from contexts.accounts.events import AccountCreated, AccountEmailChanged, AccountRole
 from outbox_kernel import AggregateRoot, Conflict, DomainError, NotFound, aggregate
@@ -45,20 +46,27 @@ class AccountNotFound(AccountsError, NotFound):
 
 
 def _normalised(text: str) -> str:
+    # What is too long is refused as it is: to bring a megabyte into its normal form can take minutes.
+    if len(text) > EMAIL_CHARACTERS_MAX:
+        return text
     # One way to write each address, or two accounts could share it. Lower case may compose where upper case does not,
     # so the text is brought into its normal form once more at the end. A host may end in the dot of the root, or not.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).strip().lower()).rstrip(".")
 
 
 def _check_email(_: object, __: object, address: str) -> None:
-    name, at, host = address.rpartition("@")
-    if not (name and at and host) or "@" in name or " " in address or not address.isprintable():
-        raise InvalidEmail("this is no e-mail address: write it like name@example.org")
     if len(address) > EMAIL_CHARACTERS_MAX:
         raise InvalidEmail(
             f"this e-mail address has {len(address)} characters, and {EMAIL_CHARACTERS_MAX} are the limit: "
             "use a shorter one"
         )
+    name, at, host = address.rpartition("@")
+    if not (name and at and host) or "@" in name or " " in address or not address.isprintable():
+        raise _no_email()
+
+
+def _no_email() -> InvalidEmail:
+    return InvalidEmail("this is no e-mail address: write it like name@example.org")
 
 
 @attrs.frozen
@@ -66,6 +74,20 @@ class EmailAddress:
     """An e-mail address, written in one way; only sending to it can prove that it is somebody's."""
 
     value: str = attrs.field(converter=_normalised, validator=_check_email, repr=lambda _: "***")
+
+    @classmethod
+    def given(cls, text: str) -> EmailAddress:
+        """Read what somebody gives as theirs, or raise InvalidEmail where no mail server would take it.
+
+        A host of other letters is written in ASCII, as mail servers know it. Nobody is asked whether there is such a
+        host. What was stored once is not asked again: rules of this kind change.
+        """
+        address = cls(text)
+        try:
+            found = validate_email(address.value, strict=True, check_deliverability=False)
+        except EmailNotValidError:
+            raise _no_email() from None
+        return cls(f"{found.local_part}@{found.ascii_domain}")
 
 
 @aggregate("account")

@@ -42,8 +42,8 @@ class SignUpHandler:
     uow: AccountsUnitOfWork
 
     async def handle(self, command: SignUp) -> UUID:
-        """Open the account and return its id, or raise EmailTaken."""
-        email = EmailAddress(command.email)
+        """Open the account and return its id, or raise InvalidEmail or EmailTaken."""
+        email = EmailAddress.given(command.email)
         async with self.uow as uow:
             if await uow.accounts.by_email(email):
                 raise EmailTaken
@@ -70,8 +70,8 @@ class ChangeEmailHandler:
     # The holder and the support may do it at once: whoever comes second begins again, on what the first left.
     @retry_on_conflict
     async def handle(self, command: ChangeEmail) -> None:
-        """Change the address, or raise EmailTaken or AccountNotFound."""
-        email = EmailAddress(command.email)
+        """Change the address, or raise InvalidEmail, EmailTaken or AccountNotFound."""
+        email = EmailAddress.given(command.email)
         async with self.uow as uow:
             account = await uow.accounts.get(command.account_id)
             if account is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from enum import Enum
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -19,9 +20,11 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
     Uuid,
+    or_,
     select,
 )
 from sqlalchemy import Enum as EnumColumn
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import registry, relationship
 from sqlalchemy.types import TypeEngine
 
@@ -109,6 +112,7 @@ invitations_table = Table(
     Column("invited_by", Value(UserId, Uuid()), nullable=False),
     Column("status", _of(InvitationStatus), nullable=False),
     Column("accepted_by", Value(UserId, Uuid())),
+    Column("mailed_at", ARRAY(DateTime(timezone=True), as_tuple=True), nullable=False),
     *aggregate_columns(),
     UniqueConstraint("token_digest", name="family_member_invitations_token_key"),
 )
@@ -123,6 +127,8 @@ Index(
     unique=True,
     postgresql_where=_IS_OPEN,
 )
+# For whom an address was mailed lately, ended invitations included.
+Index("family_member_invitations_email_idx", invitations_table.c.email)
 
 _mappers = registry()
 _mappers.map_imperatively(Member, members_table)
@@ -150,6 +156,16 @@ class SqlInvitations(SqlAlchemyRepository[FamilyMemberInvitation]):
     async def by_token(self, token: InvitationToken) -> FamilyMemberInvitation | None:
         """Return the invitation whose newest token this is: found by digest, so that no time taken tells a token."""
         return await self._the_one(invitations_table.c.token_digest == token.digest)
+
+    async def mailed(self, email: Email, family_id: FamilyId, by: UserId) -> Sequence[datetime]:
+        """Return when this address was last mailed for this family, and by this user for whichever."""
+        table = invitations_table.c
+        found = await self._session.scalars(
+            select(table.mailed_at).where(
+                table.email == email, or_(table.family_id == family_id, table.invited_by == by)
+            )
+        )
+        return [moment for moments in found for moment in moments]
 
     async def _the_one(self, *conditions: ColumnElement[bool]) -> FamilyMemberInvitation | None:
         found: FamilyMemberInvitation | None = await self._session.scalar(

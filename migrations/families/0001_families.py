@@ -40,6 +40,7 @@ def upgrade() -> None:
         sa.Column("invited_by", sa.Uuid, nullable=False),
         sa.Column("status", sa.String(20), nullable=False),
         sa.Column("accepted_by", sa.Uuid),
+        sa.Column("mailed_at", sa.ARRAY(sa.DateTime(timezone=True)), nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("0")),
         sa.Column("revision", sa.BigInteger, nullable=False, server_default=sa.text("1")),
         sa.PrimaryKeyConstraint("id", name="family_member_invitations_pkey"),
@@ -55,6 +56,7 @@ def upgrade() -> None:
         unique=True,
         postgresql_where=sa.text("status = 'open'"),
     )
+    op.create_index("family_member_invitations_email_idx", "family_member_invitations", ["email"])
 
 
 def downgrade() -> None:

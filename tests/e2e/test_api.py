@@ -228,7 +228,10 @@ async def test_an_old_token_and_a_strangers_wish_are_refused_by_graphql(caller: 
     body = {"query": INVITE, "variables": {"input": invitation}}
     told = (await caller.http.post("/graphql", json=body)).json()
     (error,) = told["errors"]
-    assert (error["extensions"]["type"], error["extensions"]["status"]) == ("urn:problem:not_allowed", 403)
+    assert (error["extensions"]["type"], error["extensions"]["status"]) == (
+        "urn:problem:family_not_found",
+        404,
+    )
     events = await caller.settled(family["id"], 2)
     assert types(events) == ["FamilyCreated", "FamilyMemberJoined"]
     await caller.did_no_more_than(*events, users=(owner,))

@@ -1,5 +1,6 @@
 """Families and invitations, and their rules."""
 
+from contexts.families.domain.addresses import email_given
 from contexts.families.domain.errors import (
     AlreadyMember,
     FamilyNotFound,
@@ -11,13 +12,17 @@ from contexts.families.domain.errors import (
     NotAllowed,
     OwnerNotInvitable,
     TokenUnknown,
+    TooManyMails,
 )
 from contexts.families.domain.family import Family, Member
 from contexts.families.domain.invitation import INVITATION_DAYS, FamilyMemberInvitation
+from contexts.families.domain.mailing import MAILS_MAX, MAILS_PERIOD, check_mails
 from contexts.families.domain.status import InvitationStatus
 
 __all__ = [
     "INVITATION_DAYS",
+    "MAILS_MAX",
+    "MAILS_PERIOD",
     "AlreadyMember",
     "Family",
     "FamilyMemberInvitation",
@@ -32,4 +37,7 @@ __all__ = [
     "NotAllowed",
     "OwnerNotInvitable",
     "TokenUnknown",
+    "TooManyMails",
+    "check_mails",
+    "email_given",
 ]

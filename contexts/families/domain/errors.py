@@ -7,7 +7,8 @@ owner, is a broken rule.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 
 from contexts.families.domain.status import InvitationStatus
 from contexts.families.events import FamiliesError, FamilyId, InvitationId, UserId
@@ -15,13 +16,13 @@ from outbox_kernel import Conflict, Forbidden, NotFound
 
 
 class FamilyNotFound(FamiliesError, NotFound):
-    """There is no such family."""
+    """There is no such family; or who asks does not belong to it, which is not told apart."""
 
     kind = "family_not_found"
 
     def __init__(self, family_id: FamilyId) -> None:
         self.family_id = family_id
-        super().__init__(f"there is no family {family_id.value}: the id is wrong")
+        super().__init__(f"there is no family {family_id.value}: the id is wrong, or another's")
 
 
 class NotAllowed(FamiliesError, Forbidden):
@@ -67,14 +68,32 @@ class InvitedMeanwhile(FamiliesError, Conflict):
         )
 
 
+class TooManyMails(FamiliesError, Conflict):
+    """The address was sent as many mails as nobody should be in so short a time."""
+
+    kind = "too_many_mails"
+
+    def __init__(self, number: int, period: timedelta, time_left: timedelta) -> None:
+        self.time_left = time_left
+        super().__init__(
+            f"this address was sent {number} invitations within {_in_minutes(period)}: wait {_in_minutes(time_left)} "
+            "before you send the next one"
+        )
+
+
+def _in_minutes(time: timedelta) -> str:
+    minutes = ceil(time / timedelta(minutes=1))
+    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+
+
 class InvitationNotFound(FamiliesError, NotFound):
-    """There is no such invitation."""
+    """There is no such invitation; or it is to a family that who asks does not belong to, which is not told apart."""
 
     kind = "invitation_not_found"
 
     def __init__(self, invitation_id: InvitationId) -> None:
         self.invitation_id = invitation_id
-        super().__init__(f"there is no invitation {invitation_id.value}: the id is wrong")
+        super().__init__(f"there is no invitation {invitation_id.value}: the id is wrong, or another's")
 
 
 class TokenUnknown(FamiliesError, NotFound):

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import attrs
 
-from contexts.families.domain.errors import AlreadyMember, NotAllowed, OwnerNotInvitable
+from contexts.families.domain.errors import AlreadyMember, FamilyNotFound, NotAllowed, OwnerNotInvitable
 from contexts.families.events import (
     Email,
     FamilyCreated,
@@ -52,7 +52,9 @@ class Family(AggregateRoot):
         return any(member.user_id == user_id for member in self.members)
 
     def check_manager(self, user_id: UserId) -> None:
-        """Raise NotAllowed unless this user decides who is invited."""
+        """Raise NotAllowed unless this user decides who is invited; to a stranger the family is not there."""
+        if not self.has_member(user_id):
+            raise FamilyNotFound(self.id)
         if not any(member.user_id == user_id and member.role.invites for member in self.members):
             raise NotAllowed(self.id, user_id)
 

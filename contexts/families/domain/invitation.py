@@ -12,6 +12,7 @@ from contexts.families.domain.errors import (
     InvitationNotOpen,
     TokenUnknown,
 )
+from contexts.families.domain.mailing import MAILS_MAX
 from contexts.families.domain.status import InvitationStatus
 from contexts.families.events import (
     Email,
@@ -48,6 +49,8 @@ class FamilyMemberInvitation(AggregateRoot):
     invited_by: UserId
     status: InvitationStatus = InvitationStatus.OPEN
     accepted_by: UserId | None = None
+    # The last of them, which is as many as are ever asked for.
+    mailed_at: tuple[datetime, ...] = ()
 
     @classmethod
     def invite(
@@ -120,6 +123,7 @@ class FamilyMemberInvitation(AggregateRoot):
         self.token_digest = event.token.digest
         self.expires_at = event.expires_at
         self.invited_by = event.invited_by_user_id
+        self.mailed_at = (*self.mailed_at, event.occurred_at)[-MAILS_MAX:]
 
     @applies(FamilyMemberInvitationAccepted)
     def _accepted(self, event: FamilyMemberInvitationAccepted) -> None:

@@ -86,20 +86,23 @@ class Role:
 
 
 def _normalised(text: str) -> str:
+    # What is too long is refused as it is: to bring a megabyte into its normal form can take minutes.
+    if len(text) > EMAIL_CHARACTERS_MAX:
+        return text
     # One way to write each address, or it could be invited twice. Lower case may compose where upper case does not,
     # so the text is brought into its normal form once more at the end. A host may end in the dot of the root, or not.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).strip().lower()).rstrip(".")
 
 
 def _check_email(_: object, __: object, address: str) -> None:
-    name, at, host = address.rpartition("@")
-    if not (name and at and host) or "@" in name or " " in address or not address.isprintable():
-        raise InvalidEmail("this is no e-mail address: write it like name@example.org")
     if len(address) > EMAIL_CHARACTERS_MAX:
         raise InvalidEmail(
             f"this e-mail address has {len(address)} characters, and {EMAIL_CHARACTERS_MAX} are the limit: "
             "use a shorter one"
         )
+    name, at, host = address.rpartition("@")
+    if not (name and at and host) or "@" in name or " " in address or not address.isprintable():
+        raise InvalidEmail("this is no e-mail address: write it like name@example.org")
 
 
 @attrs.frozen

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import attrs
 
-from contexts.families.domain import Family
-from contexts.families.events import Email, FamilyName, UserId
+from contexts.families.domain import Family, email_given
+from contexts.families.events import FamilyName, UserId
 from contexts.families.use_cases.ports import FamiliesUnitOfWork
 
 
@@ -29,7 +29,7 @@ class CreateFamilyHandler:
     async def handle(self, command: CreateFamily) -> UUID:
         """Make the family with its owner as its first member, and return its id."""
         name, owner = FamilyName(command.name), UserId(command.owner_user_id)
-        family = Family.create(name, owner, Email(command.owner_email))
+        family = Family.create(name, owner, email_given(command.owner_email))
         async with self.uow as uow:
             uow.families.add(family)
             await uow.commit()

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import attrs
 
-from contexts.families.domain import FamilyMemberInvitation
-from contexts.families.events import Email, FamilyId, InvitationId, Role, RoleName, UserId
-from contexts.families.use_cases.ports import FamiliesUnitOfWork, family_of, invitation_of
+from contexts.families.domain import FamilyMemberInvitation, check_mails, email_given
+from contexts.families.events import FamilyId, InvitationId, Role, RoleName, UserId
+from contexts.families.use_cases.ports import FamiliesUnitOfWork, family_of, invitation_for
 from outbox_kernel import clock, retry_on_conflict
 
 
@@ -47,7 +47,7 @@ class InviteFamilyMemberByEmailHandler:
 
     async def handle(self, command: InviteFamilyMemberByEmail) -> InvitationSent:
         """Invite, or send the open invitation to this address again, with the role that is meant now."""
-        family_id, email = FamilyId(command.family_id), Email(command.email)
+        family_id, email = FamilyId(command.family_id), email_given(command.email)
         role, by, now = Role(command.role), UserId(command.invited_by_user_id), clock.now()
         async with self.uow as uow:
             # Asked for before the family is: an invitation that is accepted in between is either met as open, and then
@@ -55,6 +55,7 @@ class InviteFamilyMemberByEmailHandler:
             present = await uow.invitations.open_to(family_id, email)
             family = await family_of(uow, family_id)
             family.check_invitation(email, role, by)
+            check_mails(await uow.invitations.mailed(email, family_id, by), now)
             if present is None:
                 invitation = FamilyMemberInvitation.invite(family_id, email, role, by=by, now=now)
                 uow.invitations.add(invitation)
@@ -81,12 +82,12 @@ class ResendFamilyMemberInvitationHandler:
 
     async def handle(self, command: ResendFamilyMemberInvitation) -> InvitationSent:
         """Send it again, with the role it has."""
-        by = UserId(command.resent_by_user_id)
+        by, now = UserId(command.resent_by_user_id), clock.now()
         async with self.uow as uow:
-            invitation = await invitation_of(uow, InvitationId(command.invitation_id))
-            family = await family_of(uow, invitation.family_id)
-            family.check_manager(by)
-            invitation.resend(invitation.role, by=by, now=clock.now())
+            invitation = await invitation_for(uow, InvitationId(command.invitation_id), by)
+            mailed = await uow.invitations.mailed(invitation.email, invitation.family_id, by)
+            check_mails(mailed, now)
+            invitation.resend(invitation.role, by=by, now=now)
             await uow.commit()
         return InvitationSent(invitation.id.value, invitation.expires_at, is_resend=True)
 
@@ -111,8 +112,6 @@ class RevokeFamilyMemberInvitationHandler:
         """End it, so that its token opens nothing any more."""
         by = UserId(command.revoked_by_user_id)
         async with self.uow as uow:
-            invitation = await invitation_of(uow, InvitationId(command.invitation_id))
-            family = await family_of(uow, invitation.family_id)
-            family.check_manager(by)
+            invitation = await invitation_for(uow, InvitationId(command.invitation_id), by)
             invitation.revoke(by)
             await uow.commit()

@@ -8,7 +8,7 @@ import attrs
 
 from contexts.families.domain import Family, FamilyMemberInvitation, FamilyNotFound
 from contexts.families.events import FamilyId, InvitationId, UserId
-from contexts.families.use_cases.ports import FamiliesUnitOfWork, family_of, invitation_of
+from contexts.families.use_cases.ports import FamiliesUnitOfWork, family_of, invitation_for
 
 
 @attrs.frozen
@@ -49,9 +49,8 @@ class FindFamilyMemberInvitationHandler:
     uow: FamiliesUnitOfWork
 
     async def handle(self, query: FindFamilyMemberInvitation) -> FamilyMemberInvitation:
-        """Return the invitation, to read, to those who decide who is invited, or raise NotAllowed."""
+        """Return the invitation, to read, to those who decide, or raise InvitationNotFound or NotAllowed."""
         async with self.uow as uow:
-            invitation = await invitation_of(uow, InvitationId(query.invitation_id))
-            family = await family_of(uow, invitation.family_id)
-            family.check_manager(UserId(query.asked_by_user_id))
-        return invitation
+            return await invitation_for(
+                uow, InvitationId(query.invitation_id), UserId(query.asked_by_user_id)
+            )

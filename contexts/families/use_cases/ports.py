@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from contexts.families.domain import Family, FamilyMemberInvitation, FamilyNotFound, InvitationNotFound
-from contexts.families.events import Email, FamilyId, InvitationId, InvitationToken
+from contexts.families.events import Email, FamilyId, InvitationId, InvitationToken, UserId
 from outbox_kernel import Repository, UnitOfWork
 
 
@@ -21,6 +23,9 @@ class Invitations(Repository[FamilyMemberInvitation], Protocol):
 
     async def by_token(self, token: InvitationToken) -> FamilyMemberInvitation | None:
         """Return the invitation whose newest token this is."""
+
+    async def mailed(self, email: Email, family_id: FamilyId, by: UserId) -> Sequence[datetime]:
+        """Return when this address was last mailed for this family, and by this user for whichever."""
 
 
 class FamiliesUnitOfWork(UnitOfWork, Protocol):
@@ -48,4 +53,16 @@ async def invitation_of(uow: FamiliesUnitOfWork, invitation_id: InvitationId) ->
     invitation = await uow.invitations.get(invitation_id)
     if invitation is None:
         raise InvitationNotFound(invitation_id)
+    return invitation
+
+
+async def invitation_for(
+    uow: FamiliesUnitOfWork, invitation_id: InvitationId, user_id: UserId
+) -> FamilyMemberInvitation:
+    """Return this invitation to one who decides about it, or raise InvitationNotFound or NotAllowed."""
+    invitation = await invitation_of(uow, invitation_id)
+    family = await family_of(uow, invitation.family_id)
+    if not family.has_member(user_id):
+        raise InvitationNotFound(invitation_id)
+    family.check_manager(user_id)
     return invitation

@@ -131,9 +131,9 @@ async def expiring(container: Container, rows: Any, home: Home) -> tuple[Any, An
     ("prepare", "steps"),
     [
         (creating, 5),
-        (inviting, 6),
-        (inviting_again, 5),
-        (resending, 5),
+        (inviting, 7),
+        (inviting_again, 6),
+        (resending, 6),
         (revoking, 5),
         (accepting, 6),
         (expiring, 4),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from contexts.families.domain import Family, FamilyMemberInvitation, InvitedMeanwhile
-from contexts.families.events import Email, FamilyId, InvitationToken
+from contexts.families.events import Email, FamilyId, InvitationToken, UserId
 from outbox_kernel.testing import InMemoryRepository, InMemoryUnitOfWork
 
 
@@ -13,6 +16,14 @@ class InMemoryInvitations(InMemoryRepository[FamilyMemberInvitation]):
 
     async def by_token(self, token: InvitationToken) -> FamilyMemberInvitation | None:
         return await self.find(lambda each: each.token_digest == token.digest)
+
+    async def mailed(self, email: Email, family_id: FamilyId, by: UserId) -> Sequence[datetime]:
+        return [
+            moment
+            for each in await self.list()
+            if each.email == email and (each.family_id == family_id or each.invited_by == by)
+            for moment in each.mailed_at
+        ]
 
 
 class InMemoryFamiliesUnitOfWork(InMemoryUnitOfWork):

@@ -18,6 +18,7 @@ MEANING: dict[type[DomainError], set[str]] = {
         "invitation_not_lapsed",
         "invitation_not_open",
         "invited_meanwhile",
+        "too_many_mails",
     },
     Forbidden: {"not_allowed"},
     InvalidValue: {"invalid_id", "invalid_email", "invalid_name", "invalid_role", "invalid_token"},

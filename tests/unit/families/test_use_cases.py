@@ -48,6 +48,8 @@ from contexts.families.use_cases import (
     AcceptFamilyMemberInvitationHandler,
     CreateFamily,
     CreateFamilyHandler,
+    FindFamily,
+    FindFamilyHandler,
     InvitationSent,
 )
 from outbox_kernel.errors import ConcurrencyError
@@ -88,6 +90,13 @@ async def test_what_makes_no_family_leaves_nothing(name: str, email: str, error:
     with pytest.raises(error):
         await CreateFamilyHandler(uow).handle(CreateFamily(name, uuid4(), email))
     assert_recorded(uow)
+
+
+async def test_a_family_is_looked_at_by_who_belongs_to_it(home: Home) -> None:
+    handler = FindFamilyHandler(home.uow())
+    assert (await handler.handle(FindFamily(home.family_id, home.owner))).id.value == home.family_id
+    with pytest.raises(FamilyNotFound):
+        await handler.handle(FindFamily(home.family_id, uuid4()))
 
 
 # --- inviting -------------------------------------------------------------------------------------------
@@ -192,7 +201,7 @@ async def test_an_admin_who_has_joined_invites_and_a_member_does_not(home: Home)
 
 
 async def test_an_admin_of_another_family_does_not_invite(home: Home) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(FamilyNotFound):
         await home.invite(by=Home(home.store).owner)
     assert_recorded(home.store)
 
@@ -259,8 +268,12 @@ async def test_revoking_is_an_event(home: Home) -> None:
 async def test_only_who_may_invite_sends_again_or_takes_back(
     home: Home, ask: Callable[..., Awaitable[object]]
 ) -> None:
-    sent = await home.invite()
+    await home.invite()
+    await home.accept(member := uuid4())
+    sent = await home.invite("carol@example.org")
     with pytest.raises(NotAllowed):
+        await ask(home, sent.invitation_id, member)
+    with pytest.raises(InvitationNotFound):
         await ask(home, sent.invitation_id, uuid4())
 
 

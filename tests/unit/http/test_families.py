@@ -108,7 +108,7 @@ async def test_an_invitation_is_seen_by_those_who_decide(api: Api) -> None:
         "MEMBER",
         "OPEN",
     )
-    assert await api.ask(INVITATION, user=STRANGER, id=invitation) == "not_allowed"
+    assert await api.ask(INVITATION, user=STRANGER, id=invitation) == "invitation_not_found"
     assert await api.ask(INVITATION, id=str(uuid4())) == "invitation_not_found"
 
 
@@ -122,10 +122,10 @@ async def test_to_invite_again_is_to_send_again(api: Api) -> None:
 
 async def test_only_those_who_decide_invite_send_again_and_revoke(api: Api) -> None:
     family = await api.family()
-    assert await api.ask(INVITE, user=STRANGER, family=family) == "not_allowed"
+    assert await api.ask(INVITE, user=STRANGER, family=family) == "family_not_found"
     invitation = (await api.ask(INVITE, family=family))["invitationId"]
-    assert await api.ask(RESEND, user=STRANGER, id=invitation) == "not_allowed"
-    assert await api.ask(REVOKE, user=STRANGER, id=invitation) == "not_allowed"
+    assert await api.ask(RESEND, user=STRANGER, id=invitation) == "invitation_not_found"
+    assert await api.ask(REVOKE, user=STRANGER, id=invitation) == "invitation_not_found"
 
 
 async def test_who_accepts_belongs_to_the_family(api: Api) -> None:
