@@ -8,7 +8,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check format bench lock raise-floor clean
+.PHONY: help demo test faults hostile check format bench lock raise-floor clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +25,9 @@ test: $(READY) ## the whole suite with branch coverage, held against coverage-fl
 
 faults: $(READY) ## what was committed against what was done, while processes are killed; 25 minutes
 	@$(BIN)/python -m tests.faults
+
+hostile: $(READY) ## what strangers send, for longer than `make test` does; 5 minutes
+	@HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/hostile $(PYTEST_ARGS)
 
 check: $(READY) ## format, style, types, architecture
 	@$(BIN)/ruff format --check .

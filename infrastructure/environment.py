@@ -34,7 +34,9 @@ _NAMES = (
         "API_TOKEN_ISSUER",
         "API_TOKEN_AUDIENCE",
     ),
-    *("API_BODY_BYTES_MAX", "API_REQUEST_SECONDS", "API_GRACE_SECONDS", "API_POOL_SIZE"),
+    *("API_BODY_BYTES_MAX", "API_BODY_VALUES_MAX", "API_GRAPHQL_BYTES_MAX"),
+    *("API_CONNECTIONS_MAX", "API_HEAD_SECONDS"),
+    *("API_REQUEST_SECONDS", "API_GRACE_SECONDS", "API_POOL_SIZE"),
 )
 KNOWN = frozenset(f"{PREFIX}{name}" for name in _NAMES)
 # What the tests of this repository read, whose processes are started with it.

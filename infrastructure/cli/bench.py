@@ -47,6 +47,17 @@ def capture(*, short: bool, as_json: bool) -> None:
     _print_flat(_measured("capture", short=short), as_json=as_json)
 
 
+@command.command("hostile")
+@click.option("--short", is_flag=True, help="Each once, to see that it works; the figures mean little.")
+@json_option
+def hostile(*, short: bool, as_json: bool) -> None:
+    """Measure how long health waits, and what memory is taken, while the API is sent what is made to hurt."""
+    measurement = _measurement("hostile")
+    with _database_explained():
+        figures = asyncio.run(measurement.run(short=short))
+    _print_figures(figures, as_json=as_json)
+
+
 @command.command("relay")
 @click.option("--short", is_flag=True, help="Little of each, to see that it works; the figures mean little.")
 @click.option("--only", multiple=True, metavar="NAME", help="Measure only this; may be given several times.")

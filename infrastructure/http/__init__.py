@@ -1,9 +1,9 @@
 """The HTTP door: what contexts' `api` modules are made of, and the one application that serves them all.
 
-`app` makes the application of what `discovery` finds. `gate` stands before every request: size, host, token;
-`tokens` proves a token, `authentication` is the port behind which an application has its own. `bodies`, `graphql`
-and `openapi` are for `api` modules; `problems` turns what was raised into an answer that tells no secret; `health`
-says whether the process lives and is ready.
+`app` makes the application of what `discovery` finds. `connections` stands before the server, and keeps room for
+those who ask. `gate` stands before every request: token, size, time. `tokens` proves a token, `authentication` is
+the port behind which an application has its own. `bodies`, `graphql` and `openapi` are for `api` modules; `problems`
+turns what was raised into an answer that tells no secret; `health` says whether the process lives and is ready.
 
 The commands `api` and `dev` serve it. It needs what the extra `http` brings, and says so where that is missing;
 nothing outside it and the contexts' `api` imports it.

@@ -55,26 +55,31 @@ def create_app(
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
     )
-    app.state.health = health.Health(container, lambda: not is_alive())
+    app.state.health = found = health.Health(container, lambda: not is_alive())
     app.include_router(health.router)
-    _include_contexts(app, container[Settings])
+    _include_contexts(app, container[Settings], settings.graphql_bytes_max)
     public = frozenset((*HEALTH, *((DOCS, OPENAPI) if settings.docs else ())))
     app.openapi = lambda: document(app, public)  # type: ignore[method-assign]  # FastAPI's own way to extend it
     # The framework's own errors, too, are the gate's to answer.
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _leave_to_gate)
     app.add_middleware(
-        Gate, container=container, authenticator=authenticator, settings=settings, public=public
+        Gate,
+        container=container,
+        authenticator=authenticator,
+        settings=settings,
+        public=public,
+        on_outage=found.doubt,
     )
     return app
 
 
-def _include_contexts(app: FastAPI, settings: Settings) -> None:
+def _include_contexts(app: FastAPI, settings: Settings, graphql_bytes_max: int) -> None:
     apis = apis_of(context_packages(settings))
     for api in apis:
         if api.router is not None:
             app.include_router(api.router, responses=EVERYWHERE)
-    if (router := graphql.router_of(apis)) is not None:
+    if (router := graphql.router_of(apis, graphql_bytes_max)) is not None:
         app.include_router(router)
 
 

@@ -8,13 +8,16 @@ from datetime import datetime
 from email.message import Message
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from outbox_kernel.infrastructure.http.problems import Problem, Refused
+from outbox_kernel.infrastructure.http.json_size import check_size
+from outbox_kernel.infrastructure.http.problems import ERRORS_SHOWN_MAX, Problem, Refused, pointer_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
     from starlette.types import Message as AsgiMessage
     from starlette.types import Receive
 
@@ -23,13 +26,42 @@ _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _LENGTH_DIGITS_MAX = 20
+TYPE_CHARACTERS_MAX = 200
+_LISTS = ("list", "tuple", "set", "frozenset")
 UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it out"
 
 
+def _ending_early(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_ending_early(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {name: _ending_early(part) for name, part in schema.items()}
+    return {**told, "fail_fast": True} if told.get("type") in _LISTS else told
+
+
 class JsonBody(BaseModel):
-    """A request's body: a member that nobody declared is refused, rather than ignored."""
+    """A request's body: a member that nobody declared is refused, rather than ignored.
+
+    Of a list's members the first that is wrong is told and no other: each that is told costs much more than to read it.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let each list end at the first member that is wrong."""
+        made: CoreSchema = _ending_early(handler(source))
+        return made
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_members(cls, body: Any) -> Any:
+        if isinstance(body, dict) and len(body) > len(cls.model_fields) + ERRORS_SHOWN_MAX:
+            raise ValueError(
+                f"there are {len(body):,} members, and nobody declared as many: look at the documentation"
+            )
+        return body
 
     def given(self) -> dict[str, Any]:
         """Return the members that were sent: what a PATCH is to change."""
@@ -59,10 +91,10 @@ class ClientLeft(Exception):
     """Whoever asked has hung up before the body was whole."""
 
 
-async def read_body(headers: Mapping[str, str], receive: Receive, bytes_max: int) -> bytes:
+async def read_body(headers: Mapping[str, str], receive: Receive, bytes_max: int, values_max: int) -> bytes:
     """Read it whole and hold it against what every body here is to be, or raise Refused."""
     if _declared_length(headers) > bytes_max:
-        raise _too_large(bytes_max)
+        raise Refused(too_large(bytes_max))
     body = bytearray()
     more = True
     while more:
@@ -71,10 +103,11 @@ async def read_body(headers: Mapping[str, str], receive: Receive, bytes_max: int
             raise ClientLeft
         body += message.get("body", b"")
         if len(body) > bytes_max:
-            raise _too_large(bytes_max)
+            raise Refused(too_large(bytes_max))
         more = message.get("more_body", False)
     if body:
         _check_type(headers)
+        check_size(bytes(body), values_max)
         _check_text(bytes(body))
     return bytes(body)
 
@@ -97,8 +130,9 @@ def _declared_length(headers: Mapping[str, str]) -> int:
     return int(length[:_LENGTH_DIGITS_MAX]) if length.isascii() and length.isdigit() else 0
 
 
-def _too_large(bytes_max: int) -> Refused:
-    return Refused(Problem(413, "too_large", f"the body is larger than {bytes_max:,} bytes: send less"))
+def too_large(bytes_max: int) -> Problem:
+    """Say that a body is larger than it may be."""
+    return Problem(413, "too_large", f"the body is larger than {bytes_max:,} bytes: send less")
 
 
 def _check_type(headers: Mapping[str, str]) -> None:
@@ -109,16 +143,15 @@ def _check_type(headers: Mapping[str, str]) -> None:
 
 
 def _is_json(content_type: str) -> bool:
+    # To read a long one, with a quote that never ends, takes longer than to read a megabyte.
+    if len(content_type) > TYPE_CHARACTERS_MAX:
+        return False
     read = Message()
     read["content-type"] = content_type
     kind = read.get_content_type()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         return False
-    try:
-        return read.get_content_charset("utf-8") == "utf-8"
-    except ValueError:
-        # A parameter of many parts, of which one has a number that Python does not read.
-        return False
+    return read.get_content_charset("utf-8") == "utf-8"
 
 
 def _check_text(body: bytes) -> None:
@@ -131,13 +164,14 @@ def _check_text(body: bytes) -> None:
     if not _SUSPICIOUS.search(body):
         return
     try:
-        found = next(_unstorable(json.loads(body), "#"), None)
-    except (ValueError, RecursionError):
+        place = _unstorable(json.loads(body))
+    except ValueError:
         # Whoever reads it next says what is wrong with it.
         return
-    if found is not None:
-        errors = [{"pointer": found, "detail": UNSTORABLE}]
-        raise Refused(Problem(422, "invalid", f"text at {found} {UNSTORABLE}", {"errors": errors}))
+    if place is not None:
+        pointer = pointer_to(("body", *place))
+        errors = [{"pointer": pointer, "detail": UNSTORABLE}]
+        raise Refused(Problem(422, "invalid", f"text at {pointer} {UNSTORABLE}", {"errors": errors}))
 
 
 def is_storable(text: str) -> bool:
@@ -145,13 +179,16 @@ def is_storable(text: str) -> bool:
     return not _UNSTORABLE.search(text)
 
 
-def _unstorable(value: Any, pointer: str) -> Iterator[str]:
-    if isinstance(value, str) and not is_storable(value):
-        yield pointer
-    elif isinstance(value, list):
-        for number, member in enumerate(value):
-            yield from _unstorable(member, f"{pointer}/{number}")
-    elif isinstance(value, dict):
-        for name, member in value.items():
+def _unstorable(value: Any) -> tuple[str | int, ...] | None:
+    """Find the first text that cannot be stored, and return the names and numbers that lead there."""
+    if isinstance(value, str):
+        return None if is_storable(value) else ()
+    if not isinstance(value, dict | list):
+        return None
+    for name, member in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(name, str) and not is_storable(name):
             # A name may be as unfit to be shown as a value.
-            yield from [pointer] if not is_storable(name) else _unstorable(member, f"{pointer}/{name}")
+            return ()
+        if (place := _unstorable(member)) is not None:
+            return (name, *place)
+    return None

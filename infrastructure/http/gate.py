@@ -11,19 +11,28 @@ import re
 import time
 from typing import TYPE_CHECKING, Any
 
+from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
 
 from outbox_kernel.infrastructure.container import scope as container_scope
 from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
 from outbox_kernel.infrastructure.http.bodies import ClientLeft, again, read_body
-from outbox_kernel.infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
+from outbox_kernel.infrastructure.http.problems import (
+    PROBLEM_TYPE,
+    RETRY_SECONDS,
+    UNAVAILABLE,
+    UNEXPECTED,
+    Problem,
+    problem_of,
+)
 from outbox_kernel.infrastructure.http.scope import put_container
+from outbox_kernel.infrastructure.postgres.explain import causes_of
 from outbox_kernel.kernel.clock import new_id
 from outbox_kernel.kernel.context import event_context
 from outbox_kernel.kernel.errors import InvalidContext
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from lagom import Container
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,6 +45,7 @@ _log = logging.getLogger("outbox.http")
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _POLICY_VIOLATION = 1008
+PATH_CHARACTERS_MAX = 500
 _SERVER_ERROR = 500
 _TRACE = ("traceparent", "tracestate")
 
@@ -51,12 +61,14 @@ class Gate:
         authenticator: Authenticator,
         settings: HttpSettings,
         public: Collection[str],
+        on_outage: Callable[[], None],
     ) -> None:
         self._app = app
         self._container = container
         self._authenticator = authenticator
         self._settings = settings
         self._public = frozenset(public)
+        self._on_outage = on_outage
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let it pass, or say why not."""
@@ -83,9 +95,12 @@ class Gate:
             problem = (
                 self._too_slow() if isinstance(error, TimeoutError) and limit.expired() else problem_of(error)
             )
+            if problem is UNAVAILABLE:
+                self._on_outage()
             _tell(error, problem, exchange)
             if exchange.status:
                 raise  # too late for another answer: the server cuts the connection
+            _let_go(error)
             await exchange.send_problem(problem)
         finally:
             exchange.log(scope)
@@ -95,7 +110,8 @@ class Gate:
             await self._app(scope, receive, exchange.send)
             return
         exchange.principal = principal = await self._principal_of(headers)
-        body = await read_body(headers, receive, self._settings.body_bytes_max)
+        limits = self._settings.body_bytes_max, self._settings.body_values_max
+        body = await read_body(headers, receive, *limits)
         async with container_scope(self._container) as container:
             container[Principal] = principal
             put_container(scope, container)
@@ -113,6 +129,7 @@ class Gate:
             "too_slow",
             f"the answer took longer than {self._settings.request_seconds_max:g} s and was given up; "
             "look whether it was done before you repeat it",
+            headers={"retry-after": str(RETRY_SECONDS)},
         )
 
 
@@ -151,7 +168,7 @@ class Exchange:
         """Leave a line: no query and no body, which may hold secrets."""
         told: dict[str, Any] = {
             "method": scope["method"],
-            "path": scope["path"],
+            "path": scope["path"][:PATH_CHARACTERS_MAX],
             "status": self.status,
             "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
             "request_id": self.request_id,
@@ -168,8 +185,25 @@ def _tell(error: Exception, problem: Problem, exchange: Exchange) -> None:
     if problem is UNEXPECTED or exchange.status:
         _log.error("a request failed unexpectedly", exc_info=error, extra=about)
     else:
-        # Some have nothing to say for themselves, like a time limit.
-        _log.warning("a request cannot be served now: %s", str(error) or problem.detail, extra=about)
+        # Some have nothing to say for themselves, like a time limit; SQLAlchemy's have the statement below their text.
+        _log.warning(
+            "a request cannot be served now: %s", str(error).partition("\n")[0] or problem.detail, extra=about
+        )
+
+
+def _let_go(error: BaseException) -> None:
+    """Let go of the frames that it came through, and of the body in them.
+
+    Frames of the framework hold the error that holds them, and so all of it would stay until the collector comes by,
+    which is seldom.
+    """
+    found = [*causes_of(error)]
+    if isinstance(error, RequestValidationError):
+        # Those that a validator has raised are kept beside what is told of them.
+        found += [each["ctx"]["error"] for each in error.errors() if "error" in each.get("ctx", {})]
+    for each in found:
+        if isinstance(each, BaseException):
+            each.__traceback__ = None
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import strawberry
 from attrs import frozen
 from fastapi import APIRouter, Request
-from graphql import GraphQLError, StringValueNode, ValidationRule
+from graphql import GraphQLError, StringValueNode, ValidationContext, ValidationRule
+from graphql.validation.validate import ValidationAbortedError
 from pydantic import Field
 from strawberry.extensions import (
     AddValidationRules,
@@ -25,7 +27,7 @@ from strawberry.schema.exceptions import CannotGetOperationTypeError
 from strawberry.tools import merge_types
 from strawberry.types import get_object_definition
 
-from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable
+from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable, too_large
 from outbox_kernel.infrastructure.http.graphql_size import SizeLimiter
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE
 from outbox_kernel.infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
@@ -47,6 +49,8 @@ PATH = "/graphql"
 DEPTH_MAX = 10
 ALIASES_MAX = 15
 TOKENS_MAX = 2_000
+TEXT_CHARACTERS_MAX = 20_000
+NAME_CHARACTERS_MAX = 1_000
 _WHICH = Problem(
     400,
     "which_operation",
@@ -70,13 +74,13 @@ def provided(info: Info[GraphQLContext, None], kind: type[T]) -> T:
 class GraphQLRequest(JsonBody):
     """An operation to run."""
 
-    query: str = Field(min_length=1, examples=["{ __typename }"])
+    query: str = Field(min_length=1, max_length=TEXT_CHARACTERS_MAX, examples=["{ __typename }"])
     variables: dict[str, Any] | None = None
-    operation_name: Annotated[str | None, Field(alias="operationName")] = None
+    operation_name: Annotated[str | None, Field(alias="operationName", max_length=NAME_CHARACTERS_MAX)] = None
     extensions: dict[str, Any] | None = None
 
 
-def router_of(apis: Sequence[Api]) -> APIRouter | None:
+def router_of(apis: Sequence[Api], bytes_max: int) -> APIRouter | None:
     """Serve the types of all contexts as one schema, if any has some."""
     queries = tuple(api.query for api in apis if api.query)
     if not queries:
@@ -87,6 +91,8 @@ def router_of(apis: Sequence[Api]) -> APIRouter | None:
     @router.post(PATH, summary="Run a GraphQL operation")
     async def run(body: GraphQLRequest, request: Request) -> dict[str, Any]:
         """Answer with `data`, with `errors`, or with both; an error's `extensions` say what kind of problem it is."""
+        if len(await request.body()) > bytes_max:
+            raise Refused(too_large(bytes_max))
         try:
             result = await schema.execute(
                 body.query,
@@ -98,10 +104,15 @@ def router_of(apis: Sequence[Api]) -> APIRouter | None:
             raise Refused(_WHICH) from None
         told: dict[str, Any] = {"data": result.data}
         if result.errors:
-            told["errors"] = [error.formatted for error in result.errors]
+            told["errors"] = [error.formatted for error in _worth_telling(result.errors)]
         return told
 
     return router
+
+
+def _worth_telling(errors: list[GraphQLError]) -> list[GraphQLError]:
+    """Leave it at the first of what is wrong with an operation's text; what has become of its fields is told whole."""
+    return errors if errors[0].path else errors[:1]
 
 
 class _Schema(strawberry.Schema):
@@ -122,7 +133,7 @@ def _schema(queries: tuple[type[Any], ...], mutations: tuple[type[Any], ...]) ->
             lambda: QueryDepthLimiter(max_depth=DEPTH_MAX),
             lambda: MaxAliasesLimiter(max_alias_count=ALIASES_MAX),
             lambda: MaxTokensLimiter(max_token_count=TOKENS_MAX),
-            lambda: AddValidationRules([_StorableText]),
+            lambda: AddValidationRules([_FirstErrorAlone, _StorableText]),
             _Refusals,
         ],
     )
@@ -133,6 +144,20 @@ def _describe(kind: type[Any]) -> None:
     for field in get_object_definition(kind, strict=True).fields:
         if field.description is None and field.base_resolver is not None:
             field.description = inspect.getdoc(field.base_resolver.wrapped_func)
+
+
+class _FirstErrorAlone(ValidationRule):
+    """Ends the validation at the first error: to find out what may have been meant takes longer than all the rest."""
+
+    def __init__(self, context: ValidationContext) -> None:
+        super().__init__(context)
+        report = context.report_error
+
+        def report_and_end(error: GraphQLError) -> None:
+            report(error)
+            raise ValidationAbortedError("the first error ends it")
+
+        context.report_error = report_and_end  # type: ignore[method-assign]  # there is no other way to be told
 
 
 class _StorableText(ValidationRule):
@@ -165,6 +190,9 @@ def _told(error: GraphQLError) -> GraphQLError:
         _log.error(
             "a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers())
         )
+    elif problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        told = str(original).partition("\n")[0] or problem.detail
+        _log.warning("a GraphQL operation cannot be served now: %s", told, extra=dict(current_headers()))
     return GraphQLError(
         problem.detail,
         nodes=error.nodes,

@@ -6,11 +6,12 @@ import errno
 import logging
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.http.connections import ACCEPTED_AT_ONCE_MAX, Connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,22 +61,31 @@ class ApiServer:
     def __init__(self, app: FastAPI, settings: HttpSettings) -> None:
         # Its own account of what it does says less than ours.
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                lifespan="on",
-                ws="none",
-                timeout_graceful_shutdown=settings.grace_seconds,
-            )
+        connections = Connections(settings)
+        config = uvicorn.Config(
+            connections.application(app),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            ws="none",
+            # So many are accepted in one turn of the loop; the system's own queue stays as long as it was made.
+            backlog=ACCEPTED_AT_ONCE_MAX,
+            timeout_graceful_shutdown=settings.grace_seconds,
         )
+        config.load()
+        config.http_protocol_class = cast("Any", connections.protocol(config.http_protocol_class))
+        self._server = _Server(config)
 
     async def serve(self, listening: socket.socket, on_started: Callable[[], None]) -> None:
         """Serve until `stop()`; requests under way have their grace."""
-        self._server.on_started = on_started
+
+        def started() -> None:
+            listening.listen(BACKLOG_MAX)
+            on_started()
+
+        self._server.on_started = started
         await self._server.serve([listening])
 
     def stop(self) -> None:

@@ -34,6 +34,20 @@ class HttpSettings:
     body_bytes_max: int = field(
         default=1024 * 1024, validator=between("OUTBOX_API_BODY_BYTES_MAX", 1, 1024**3)
     )
+    body_values_max: int = field(
+        default=10_000, validator=between("OUTBOX_API_BODY_VALUES_MAX", 64, 1_000_000)
+    )
+    """How many values of JSON a body may hold, lists and objects among them."""
+    graphql_bytes_max: int = field(
+        default=128 * 1024, validator=between("OUTBOX_API_GRAPHQL_BYTES_MAX", 1, 1024**3)
+    )
+    """How large the body of a GraphQL request may be: what is wrong with one takes longer to find out."""
+    connections_max: int = field(
+        default=1_000, validator=between("OUTBOX_API_CONNECTIONS_MAX", 16, 1_000_000)
+    )
+    """Of more that are open at once, the oldest that have not sent a whole request make room."""
+    head_seconds: float = field(default=10.0, validator=between("OUTBOX_API_HEAD_SECONDS", 0.01, 3600))
+    """How long a connection may take for a request's head, from its beginning or from the last answer on."""
     request_seconds_max: float = field(
         default=30.0, validator=between("OUTBOX_API_REQUEST_SECONDS", 0.01, 3600)
     )
@@ -54,6 +68,10 @@ class HttpSettings:
             ("token_issuer", "OUTBOX_API_TOKEN_ISSUER", _text),
             ("token_audience", "OUTBOX_API_TOKEN_AUDIENCE", _text),
             ("body_bytes_max", "OUTBOX_API_BODY_BYTES_MAX", whole),
+            ("body_values_max", "OUTBOX_API_BODY_VALUES_MAX", whole),
+            ("graphql_bytes_max", "OUTBOX_API_GRAPHQL_BYTES_MAX", whole),
+            ("connections_max", "OUTBOX_API_CONNECTIONS_MAX", whole),
+            ("head_seconds", "OUTBOX_API_HEAD_SECONDS", number),
             ("request_seconds_max", "OUTBOX_API_REQUEST_SECONDS", number),
             ("grace_seconds", "OUTBOX_API_GRACE_SECONDS", whole),
             ("pool_size", "OUTBOX_API_POOL_SIZE", whole),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile.bodies import BODIES
 from benchmarks.relay.processes import MeasurementFailed, children
 from tests.brokers import Broker
 from tests.commands import failed_in_one_sentence, outbox
@@ -150,3 +151,16 @@ def test_what_a_broker_costs_is_told_beside_its_floors(
     for name, expected in BROKER_FIGURES.items():
         assert expected <= figures[name].keys()
     assert unlikely(figures) == {}
+
+
+def test_what_is_made_to_hurt_is_measured(postgres_server: Server) -> None:
+    done = outbox("bench", "hostile", "--short", "--json", DATABASE_URL=postgres_server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    half_open = figures.pop("half_open")
+    assert half_open["health_answered"] == half_open["health_asked"] > 0
+    assert figures.keys() == BODIES.keys()
+    for found in figures.values():
+        assert found.keys() == {"bytes", "status", "health_waits_ms", "memory_mb"}
+        assert found["health_waits_ms"] > 0
+        assert 200 <= found["status"] < 500

@@ -140,6 +140,7 @@ import strawberry
 from strawberry.types import Info
 
 from outbox_kernel.infrastructure.http.graphql import GraphQLContext, provided
+from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.http import Principal
 from outbox_kernel.kernel import Conflict
 
@@ -172,6 +173,14 @@ class Query:
     @strawberry.field
     def by_id(self, id: UUID) -> UUID:
         return id
+
+    @strawberry.field
+    def taken(self) -> int | None:
+        raise Taken("somebody has it")
+
+    @strawberry.field
+    def away(self) -> int | None:
+        raise DatabaseUnreachable("host 10.0.0.7\\nis away")
 
 
 @strawberry.type
@@ -255,7 +264,7 @@ async def test_what_breaks_there_tells_nothing_and_is_logged(
         '{ byId(id: "7") }',
         "query ($id: UUID!) { byId(id: $id) }",
         "{ " + " ".join(f"a{number}: answer" for number in range(20)) + " }",
-        "{ " + "answer " * 3_000 + "}",
+        "{ " + "who " * 3_000 + "}",
         "{ first " + "{ next " * 15 + "{ __typename } " + "} " * 15 + "}",
         "mutation { take",
         "subscription { answer }",
@@ -276,6 +285,47 @@ async def test_an_operation_that_cannot_be_run_is_told_and_not_run(graph: FastAP
     assert answer["errors"]
     for error in answer["errors"]:
         assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "{ " + " ".join(f"whoo{number}" for number in range(300)) + " }",
+        "query (" + " ".join(f"$v{number}: Int" for number in range(300)) + ") { who }",
+    ],
+    ids=["unknown fields", "unused variables"],
+)
+async def test_only_the_first_of_what_is_wrong_with_an_operation_is_told(graph: FastAPI, query: str) -> None:
+    async with asking(graph) as client:
+        answer = await told(client, query)
+    assert len(answer["errors"]) == 1
+
+
+async def test_what_has_become_of_each_field_is_told(graph: FastAPI) -> None:
+    async with asking(graph) as client:
+        answer = await told(client, "{ one: taken two: taken }")
+    assert [error["path"] for error in answer["errors"]] == [["one"], ["two"]]
+
+
+async def test_what_passes_is_told_as_such_and_logged_in_a_line(
+    graph: FastAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(graph) as client:
+        answer = await told(client, "{ away }")
+    (error,) = answer["errors"]
+    assert error["extensions"]["status"] == 503
+    assert "10.0.0.7" not in json.dumps(answer)
+    (warned,) = (each for each in caplog.records if each.levelname == "WARNING")
+    assert warned.getMessage() == "a GraphQL operation cannot be served now: host 10.0.0.7"
+    assert warned.exc_info is None
+
+
+async def test_an_operation_has_a_limit_of_its_own(graph: FastAPI) -> None:
+    body = {"query": "{ who }", "variables": {"unused": "x" * 200_000}}
+    async with asking(graph) as client:
+        assert problem(await client.post("/graphql", json=body), 413)["type"] == "too_large"
+        longer = {"query": "{ who }" + " " * 20_000}
+        assert problem(await client.post("/graphql", json=longer), 422)["errors"][0]["pointer"] == "#/query"
 
 
 async def test_fragments_are_for_use(graph: FastAPI) -> None:

@@ -95,12 +95,16 @@ async def test_what_is_no_json_is_a_problem(client: httpx.AsyncClient, body: byt
     problem(await client.post("/accounts", content=body, headers=JSON), 400)
 
 
-@pytest.mark.parametrize("body", [b"[" * 90_000, b"1" * 5_000])
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [(b"[" * 9_000, "nested more than 64 levels deep"), (b"1" * 5_000, "has a number that is too long")],
+    ids=["deep", "long"],
+)
 async def test_json_that_no_program_reads_is_not_called_something_else(
-    client: httpx.AsyncClient, body: bytes
+    client: httpx.AsyncClient, body: bytes, sentence: str
 ) -> None:
     refused = problem(await client.post("/accounts", content=body, headers=JSON), 400)
-    assert "nested too deep, or has a number that is too long" in refused["detail"]
+    assert sentence in refused["detail"]
 
 
 @pytest.mark.parametrize("body", [b'{"email": "\xff"}', '{"email": "ada@example.org"}'.encode("utf-16")])
@@ -143,6 +147,7 @@ async def test_broken_json_with_a_suspicious_escape_is_still_broken_json(client:
         "application/x-www-form-urlencoded",
         "application/json; charset=latin-1",
         f"application/json; charset*{'9' * 5_000}=utf-8",
+        'application/json; a="' + ";" * 15_000,
         "",
         "json",
     ],
