@@ -40,7 +40,7 @@ from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
 from outbox_kernel.kernel.context import current_headers
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 from outbox_kernel.kernel.errors import KernelError, VersionMoved
 from outbox_kernel.kernel.events import DomainEvent
 from outbox_kernel.kernel.identity import stream_key
@@ -135,7 +135,7 @@ class Capture:
     def _outgoing(
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
     ) -> Outgoing:
-        envelopes = [seal(event) for event in in_order(events)]
+        envelopes = [enveloped(event) for event in in_order(events)]
         context = current_headers()
         headers = _encode(dict(context)) if context else "{}"
         connection = _connection(session, aggregates)

@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,9 +68,9 @@ class OutboxMiddleware:
 def _record(event: DomainEvent) -> OutboxRecord:
     if inspect(OutboxRecord, raiseerr=False) is None:
         map_outbox_table(Settings.from_environment().outbox_schema)
-    sealed = seal(event)._asdict()
+    envelope = enveloped(event)._asdict()
     record = OutboxRecord(
-        **{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(current_headers())
+        **{**envelope, "payload": json.loads(envelope["payload"])}, headers=dict(current_headers())
     )
     note_dispatched(event, record)
     return record
