@@ -25,7 +25,7 @@ from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy import Connection, Engine, Pool
@@ -72,6 +72,8 @@ class HandlerRun:
     """What goes on in a thread although the run was ended, which cannot end it."""
     whole: OneTransaction | None = None
     """The transaction of all that it does, if it is atomic."""
+    secrets: Callable[[], Sequence[str]] = tuple
+    """Tells what no error of it may tell: it was in sealed fields."""
     _waited_seconds: float = 0.0
     _waiting_since: float | None = None
 

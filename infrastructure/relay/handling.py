@@ -58,7 +58,9 @@ class Handling:
             database=self.database,
             tell=lambda: row.delivery(work.attempts + 1),
         )
-        return Run(carried, row, work.attempts, receipt, worker.task)
+        run = Run(carried, row, work.attempts, receipt, worker.task)
+        receipt.secrets = run.secrets
+        return run
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
@@ -67,7 +69,7 @@ class Handling:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
         except Away as away:
-            self.standing.begin(away.__cause__ or away, run.started)
+            self.standing.begin(away.__cause__ or away, run.started, run.secrets())
             raise
         finally:
             receipt.over = True

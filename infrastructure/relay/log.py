@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
@@ -80,13 +81,21 @@ class Log:
     lease: Lease
     schema: str | None = None
     now: datetime | None = None
+    keys: KeysInHand = attrs.field(factory=KeysInHand, eq=False)
+    """What opens sealed fields."""
 
     async def run(self, statement: Statement, record_class: Any = None, **values: Any) -> list[Any]:
         """Run one statement by the names of its parameters; what every one of them takes need not be given."""
         text, given = self.step(statement, **values)
         if record_class is None:
             return await self.line.fetch(text, *given)
-        return await self.line.fetch_as(record_class, text, *given)
+        rows: list[Any] = await self.line.fetch_as(record_class, text, *given)
+        await self.keys.give(rows, self)
+        return rows
+
+    async def look_at_keys(self) -> None:
+        """Let what is in hand read as forgotten whose keys were destroyed meanwhile (O6)."""
+        await self.keys.look_again(self)
 
     def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
         """Return a statement with its arguments, as one of several of a transaction."""
