@@ -89,9 +89,7 @@ class Log:
         text, given = self.step(statement, **values)
         if record_class is None:
             return await self.line.fetch(text, *given)
-        rows: list[Any] = await self.line.fetch_as(record_class, text, *given)
-        await self.keys.give(rows, self)
-        return rows
+        return await self.line.fetch_as(record_class, text, *given)
 
     async def look_at_keys(self) -> None:
         """Let what is in hand read as forgotten whose keys were destroyed meanwhile (O6)."""
@@ -172,6 +170,7 @@ class Log:
         report = json.loads(told["report"])
         if not report["held"]:
             raise LeaseLost("the relay's lease has run out")
+        await self.keys.give(rows, self)
         return rows, report
 
     # --- moving on ----------------------------------------------------------------------------------

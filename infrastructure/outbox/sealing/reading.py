@@ -45,7 +45,7 @@ class KeysInHand:
 
     async def give(self, rows: Sequence[Openable], asking: Asking) -> None:
         """Give each row with sealed fields the keys that open them, as they are now."""
-        marked = [row for row in rows if MARK in (row["payload"] or "")]
+        marked = [row for row in rows if MARK in row["payload"]]
         sealed = [(row, boxes) for row in marked if (boxes := boxes_in(row["payload"]))]
         if not sealed:
             return

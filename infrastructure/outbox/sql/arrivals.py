@@ -18,8 +18,9 @@ _IS_SAME = """
       SELECT key FROM jsonb_object_keys(event.headers || given.headers::jsonb) AS key
       WHERE NOT (event.payload ? key AND given.payload::jsonb ? key)
       UNION ALL SELECT '$sealed'
-      UNION ALL SELECT jsonb_object_keys(coalesce(event.payload -> '$sealed', '{{}}')
-                                         || coalesce(given.payload::jsonb -> '$sealed', '{{}}'))) AS keys) AS repeated)
+      UNION ALL SELECT jsonb_object_keys(coalesce(event.payload -> '$sealed', jsonb_build_object())
+                                         || coalesce(given.payload::jsonb -> '$sealed', jsonb_build_object()))
+      ) AS keys) AS repeated)
   AND NOT EXISTS (
     SELECT FROM jsonb_each(event.payload -> '$sealed') AS mine
     JOIN jsonb_each(given.payload::jsonb -> '$sealed') AS its USING (key)
