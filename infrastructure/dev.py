@@ -1,4 +1,4 @@
-"""The folder in which `outbox dev` keeps its database and its token key, for one process at a time."""
+"""The folder in which `outbox dev` keeps its database and its keys, for one process at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
 from outbox_kernel.infrastructure.postgres.unprivileged import is_root
 
 if TYPE_CHECKING:
@@ -70,32 +71,52 @@ class DevFolder:
             yield
 
     def token_key(self) -> str | None:
-        """Return the key, if one was made here."""
+        """Return the key that tokens are signed with, if one was made here."""
+        key = self._read(self._token_file)
+        # Nothing is in it when whoever made it was killed at once.
+        if key is not None and (not key or (len(key) >= KEY_BYTES and key.isascii())):
+            return key
+        if key is not None:
+            raise FolderRefused(
+                self._token_file,
+                "holds no key that serves: remove this file, and `outbox dev` makes another",
+            )
+        return None
+
+    def made_token_key(self) -> str:
+        """Return that key, the same in every run; only this user may read it."""
+        return self.token_key() or self._write(self._token_file, secrets.token_hex(KEY_BYTES))
+
+    def made_master_keys(self) -> MasterKeys:
+        """Return the key that sealed fields need, the same in every run; only this user may read it."""
+        text = self._read(self._master_file) or self._write(self._master_file, new_master_key("dev"))
         try:
-            key = self._key_file.read_bytes()
+            return MasterKeys.parse(text)
+        except BadSetting:
+            raise FolderRefused(
+                self._master_file,
+                "holds no key that serves: put back the one that was there, or what it has sealed stays sealed",
+            ) from None
+
+    def _read(self, file: Path) -> str | None:
+        try:
+            return file.read_bytes().decode(errors="replace")
         except FileNotFoundError:
             return None
         except OSError as error:
             raise FolderRefused(
                 self.path, f"holds a key that cannot be read ({error.strerror}): make it yours"
             ) from error
-        # Nothing is in it when whoever made it was killed at once.
-        if key and (len(key) < KEY_BYTES or not key.isascii()):
-            raise FolderRefused(
-                self._key_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
-            )
-        return key.decode()
 
-    def made_token_key(self) -> str:
-        """Return the key, the same in every run; only this user may read it."""
-        found = self.token_key()
-        if found:
-            return found
-        made = secrets.token_hex(KEY_BYTES)
-        with os.fdopen(os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(made)
+    def _write(self, file: Path, made: str) -> str:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+            written.write(made)
         return made
 
     @property
-    def _key_file(self) -> Path:
+    def _token_file(self) -> Path:
         return self.path / "token-key"
+
+    @property
+    def _master_file(self) -> Path:
+        return self.path / "master-key"

@@ -126,8 +126,8 @@ def _identifies(declared: Any) -> bool:
 
 def _forgotten(cls: type[Any], field: RecordField, layout: str, where: str) -> Any:
     """Return what a field reads as once its subject is forgotten, as its payload has it."""
-    value = field.forgotten
-    if value is attrs.NOTHING:
+    value, is_given = field.forgotten, field.forgotten is not attrs.NOTHING
+    if not is_given:
         if not is_optional(field.type) and unwrapped(field.type) is not str:
             raise DefinitionError(
                 f"{where} has no value of its own for what is forgotten, since it is neither a str nor optional; "
@@ -136,7 +136,7 @@ def _forgotten(cls: type[Any], field: RecordField, layout: str, where: str) -> A
         value = None if is_optional(field.type) else ""
     try:
         _check_taken(cls, field.name, value)
-        return value if value is None or value == "" else _written(field.type, value, layout)
+        return _written(field.type, value, layout) if is_given else value
     except Exception as error:
         raise DefinitionError(
             f"{where} cannot read as {value!r} once it is forgotten, since it refuses that "
