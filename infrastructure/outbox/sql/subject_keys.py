@@ -6,8 +6,9 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # Return the living key of each subject, made of what is proposed where there is none, and hold it to the end of the
-# transaction: who forgets waits for whoever writes with the key, and who writes after that gets another one. A subject
-# whose key somebody has committed while this waited for him is missing from the answer, and is there when asked again.
+# transaction: who forgets waits for whoever writes with the key, and who writes after that gets another one. Those that
+# are there are looked for first, so that one that was being destroyed is made anew at once. A subject whose key
+# somebody has committed while this waited for him is missing from the answer, and is there when asked again.
 TAKE_KEYS = Statement("""
 WITH made AS (
   INSERT INTO {outbox_subject_keys} (id, subject, master_key, wrapped)
@@ -19,7 +20,7 @@ WITH made AS (
   SELECT subject, id, master_key, wrapped FROM {outbox_subject_keys}
   WHERE subject = ANY (:subjects::text[]) AND forgotten_at IS NULL ORDER BY subject FOR KEY SHARE
 )
-SELECT json_agg(key)::text AS keys FROM (SELECT * FROM made UNION ALL SELECT * FROM kept) AS key
+SELECT json_agg(key)::text AS keys FROM (SELECT * FROM kept UNION ALL SELECT * FROM made) AS key
 """)
 
 # Read keys by their ids, those that are destroyed as well.
