@@ -257,9 +257,7 @@ class MasterKeyUnfit(InfrastructureError):
 
     def __init__(self, name: str, remedy: str) -> None:
         self.name, self.remedy = name, remedy
-        super().__init__(
-            f"sealed fields need master key {name!r}, and of the keys in OUTBOX_MASTER_KEYS it {remedy}"
-        )
+        super().__init__(f"sealed fields need master key {name!r}, which {remedy}")
 
 
 class FieldNotOpened(InfrastructureError):

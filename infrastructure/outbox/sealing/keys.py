@@ -28,12 +28,15 @@ class StoredKey:
         """Return the key itself, or raise MasterKeyUnfit."""
         master = None if masters is None else masters.by_id.get(self.master_key)
         if master is None:
-            raise MasterKeyUnfit(self.master_key, "is not among them: add it behind the active one")
+            raise MasterKeyUnfit(
+                self.master_key, "is not in OUTBOX_MASTER_KEYS: add it behind the active one"
+            )
         try:
             return Cipher(master).open(self.wrapped, _place(self.id, self.subject))
         except NotOpened as error:
             raise MasterKeyUnfit(
-                self.master_key, "is there with other bytes, or the key was changed: restore the right one"
+                self.master_key,
+                "has other bytes in OUTBOX_MASTER_KEYS, or a subject's key was changed: restore the right one",
             ) from error
 
     def rewrapped(self, masters: MasterKeys) -> str:

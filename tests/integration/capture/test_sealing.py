@@ -149,7 +149,7 @@ async def test_who_cannot_open_a_key_writes_nothing(bank: Bank) -> None:
     async with strangers() as session:
         (await loaded(session, wallet_id)).record(Whispered("second", ada))
         with pytest.raises(
-            MasterKeyUnfit, match="sealed fields need master key 'of-the-tests', and of the keys in"
+            MasterKeyUnfit, match="sealed fields need master key 'of-the-tests', which is not in"
         ):
             await session.commit()
     assert await secrets_told(bank.engine) == [SECRET]

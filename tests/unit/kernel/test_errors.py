@@ -25,7 +25,7 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "DiscoveryError": (({"shop.handlers": ValueError("a sentence")},), {}),
     "EngineRefused": (("psycopg",), {}),
     "FieldNotOpened": (("bank.opened", UUID(int=1), "owner", "it was changed"), {}),
-    "MasterKeyUnfit": (("2026-10", "is not among them: add it"), {}),
+    "MasterKeyUnfit": (("2026-10", "is not in OUTBOX_MASTER_KEYS: add it"), {}),
     "MissingExtra": (("http", "the API"), {}),
     "NoStoreToWaitIn": (("cart.left_behind", datetime(2126, 1, 2, tzinfo=UTC)), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),
