@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import TAKE_KEYS
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,23 +74,33 @@ class Storage:
 
     async def _store(self, line: Line, events: Sequence[Received]) -> dict[int, str]:
         if any(map(asks, events)):
-            rows = await self._store_sealed(line, Sealing(events, required(self.master_keys)))
+            rows = await self._store_sealed(line, events)
         else:
             text, values = self._storing(events)
             rows = await line.fetch(text, *values)
         return {row["number"] - 1: _ID_TAKEN for row in rows}
 
-    async def _store_sealed(self, line: Line, sealing: Sealing[Received]) -> list[asyncpg.Record]:
+    async def _store_sealed(self, line: Line, events: Sequence[Received]) -> list[asyncpg.Record]:
         """Store them with what is sensitive in them sealed, by keys that nobody destroys before that has committed."""
         text, names = TAKE_KEYS.in_schema(self.schema)
         storing, _ = self._storing([])
+        for _ in range(ROUNDS_MAX):
+            sealing = Sealing(events, required(self.master_keys))
 
-        def sealed(rows: list[list[asyncpg.Record]]) -> tuple[Any, ...]:
-            sealing.take(rows[0][0]["keys"])
-            return self._storing(sealing.sealed())[1]
+            def sealed(
+                rows: list[list[asyncpg.Record]], sealing: Sealing[Received] = sealing
+            ) -> tuple[Any, ...]:
+                sealing.take(rows[0][0]["keys"])
+                return self._storing(sealing.sealed())[1]
 
-        keys = tuple(arguments(names, sealing.asked()))
-        return (await line.transact([(text, keys), (storing, sealed)]))[1]
+            keys = tuple(arguments(names, sealing.asked()))
+            try:
+                return (await line.transact([(text, keys), (storing, sealed)]))[1]
+            except ConcurrencyError:
+                continue  # somebody has made a key that this one did not see
+        raise StillMoving(
+            f"keys of subjects of queue {self.queue!r} are being made by others: its events come again"
+        )
 
     def _storing(self, events: Sequence[Received]) -> tuple[str, tuple[Any, ...]]:
         text, names = STORE.in_schema(self.schema)
