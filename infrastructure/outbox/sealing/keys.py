@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -32,7 +33,7 @@ class StoredKey:
                 self.master_key, "is not in OUTBOX_MASTER_KEYS: add it behind the active one"
             )
         try:
-            return Cipher(master).open(self.wrapped, _place(self.id, self.subject))
+            return _master(master).open(self.wrapped, _place(self.id, self.subject))
         except NotOpened as error:
             raise MasterKeyUnfit(
                 self.master_key,
@@ -95,7 +96,13 @@ def new_key(subject: str, masters: MasterKeys) -> StoredKey:
 
 def wrapped(key: bytes, key_id: UUID, subject: str, masters: MasterKeys) -> str:
     """Encrypt a key by the active master key, for one row."""
-    return Cipher(masters.by_id[masters.active]).seal(key, _place(key_id, subject))
+    return _master(masters.by_id[masters.active]).seal(key, _place(key_id, subject))
+
+
+# There are few, and each flush asks twice.
+@lru_cache(maxsize=16)
+def _master(key: bytes) -> Cipher:
+    return Cipher(key)
 
 
 def _place(key_id: UUID, subject: str) -> bytes:
