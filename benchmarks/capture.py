@@ -1,5 +1,8 @@
 """What an event costs the commit that records it: through the ORM with capture, and by bare asyncpg.
 
+`sealed` says what it costs beside, if a field of each event is sealed for a subject that nobody has told of before: one
+more statement, and a row for its key.
+
 All write the same table and the same outbox with the same indexes. `orm_plain` is the honest
 denominator: a session without capture. `orm_plain_captured` shows what capture costs who records nothing.
 """
@@ -17,6 +20,7 @@ from benchmarks.databases import bare_connection, measured_database
 from benchmarks.measuring import interleaved_medians_us
 from benchmarks.parcels import INSERT_EVENT, INSERT_EVENTS, INSERT_PARCEL, Parcel, metadata, row_by_hand
 from outbox_kernel.infrastructure.database import create_engine, session_factory
+from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
 from outbox_kernel.infrastructure.outbox import outbox_metadata
 
 if TYPE_CHECKING:
@@ -42,7 +46,8 @@ async def run(*, short: bool = False) -> dict[str, Any]:
         bare = await bare_connection(url)
         try:
             uncaptured = async_sessionmaker(engine, expire_on_commit=False)
-            scenarios = _scenarios(session_factory(engine), uncaptured, bare)
+            captured = session_factory(engine, master_keys=MasterKeys.parse(new_master_key()))
+            scenarios = _scenarios(captured, uncaptured, bare)
             medians = await interleaved_medians_us(scenarios, rounds)
             medians |= await many_rows.medians_us(session_factory(engine), uncaptured, bare, rounds // 10)
             wal = await _wal_bytes_per_event(scenarios, bare, rounds // 10)
@@ -64,14 +69,16 @@ def _scenarios(
     }
     for count in EVENTS[1:]:
         scenarios[f"orm_{NAMES[count]}_us"] = partial(_by_orm, captured, count)
+        scenarios[f"orm_{NAMES[count]}_sealed_us"] = partial(_by_orm, captured, count, sealed=True)
     for count in EVENTS:
         scenarios[f"raw_{NAMES[count]}_us"] = partial(_by_hand, bare, count)
     return scenarios
 
 
-async def _by_orm(sessions: async_sessionmaker[AsyncSession], events: int) -> None:
+async def _by_orm(sessions: async_sessionmaker[AsyncSession], events: int, *, sealed: bool = False) -> None:
+    parcel = Parcel(uuid4(), "Ada Lovelace")
     async with sessions() as session:
-        session.add(Parcel(uuid4(), "Ada Lovelace").register(events))
+        session.add(parcel.register_sealed(events) if sealed else parcel.register(events))
         await session.commit()
 
 
@@ -95,6 +102,8 @@ def _figures(medians: dict[str, float]) -> dict[str, Any]:
         "overhead_ratio": round(orm[1] / orm[0], 3),
         "overhead_vs_raw": round((orm[1] - orm[0]) / (raw[1] - raw[0]), 3),
         "ten_events_vs_raw": round((orm[10] - orm[0]) / (raw[10] - raw[0]), 3),
+        "sealed_vs_clear": round(medians["orm_one_event_sealed_us"] / orm[1], 3),
+        "ten_sealed_vs_clear": round(medians["orm_ten_events_sealed_us"] / orm[10], 3),
         "many_vs_plain": round(medians["orm_many_plain_captured_us"] / medians["orm_many_plain_us"], 3),
         "many_events_vs_raw": round(medians["orm_many_events_us"] / medians["raw_many_events_us"], 3),
     }

@@ -10,7 +10,7 @@ from sqlalchemy import Column, MetaData, Table, Text, Uuid
 from sqlalchemy.orm import registry
 
 from outbox_kernel.infrastructure.outbox import aggregate_columns, map_aggregate
-from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event
+from outbox_kernel.kernel import AggregateRoot, DomainEvent, aggregate, event, sensitive
 from outbox_kernel.kernel.clock import new_id, now
 
 
@@ -20,6 +20,15 @@ class ParcelRegistered(DomainEvent):
 
     parcel_id: UUID
     recipient: str
+    note: str
+
+
+@event("bench.parcel_registered_sealed")
+class ParcelRegisteredSealed(DomainEvent):
+    """The same, of which a field is sealed."""
+
+    parcel_id: UUID
+    recipient: str = sensitive(subject="parcel_id")
     note: str
 
 
@@ -34,6 +43,12 @@ class Parcel(AggregateRoot):
         """Record so many events."""
         for _ in range(times):
             self.record(ParcelRegistered(self.id, self.recipient, NOTE))
+        return self
+
+    def register_sealed(self, times: int) -> Parcel:
+        """Record so many events with a sealed field; its subject is as new as the parcel."""
+        for _ in range(times):
+            self.record(ParcelRegisteredSealed(self.id, self.recipient, NOTE))
         return self
 
 

@@ -115,7 +115,7 @@ class Outbox:
     @cached_property
     def sessions(self) -> async_sessionmaker[AsyncSession]:
         """The maker of sessions that capture."""
-        return session_factory(self.engine, schema=self.settings.outbox_schema, channel=self.settings.channel)
+        return session_factory(self.engine, **self._capturing)
 
     def session(self) -> AsyncSession:
         """Open a session whose commits write the events of its aggregates."""
@@ -128,14 +128,23 @@ class Outbox:
     def attach(self, target: Target, *others: Target) -> Target:
         """Let the application's own sessions capture: makers of them, or classes; return the first."""
         for each in (target, *others):
-            install_capture(each, schema=self.settings.outbox_schema, channel=self.settings.channel)
+            install_capture(each, **self._capturing)
         return target
+
+    @property
+    def _capturing(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "schema": settings.outbox_schema,
+            "channel": settings.channel,
+            "master_keys": settings.master_keys,
+        }
 
     async def dispatch(self, session: AsyncSession | Session, events: Iterable[DomainEvent]) -> None:
         """Add events to what a session commits, one without capture too; it neither flushes nor commits."""
         if self.settings.outbox_schema is not None:
             map_outbox_table(self.settings.outbox_schema)
-        await OutboxEventDispatcher(session).dispatch(events)
+        await OutboxEventDispatcher(session, master_keys=self.settings.master_keys).dispatch(events)
 
     # --- the application ----------------------------------------------------------------------------
 
@@ -270,6 +279,7 @@ class Outbox:
             publishers=publishers,
             queues=queues,
             settings=self.relay_settings,
+            master_keys=self.settings.master_keys,
         )
 
     def _container_on(self, engine: AsyncEngine) -> AnyContainer:

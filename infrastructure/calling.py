@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import scoped_session
 
 from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import traceback_of
 from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.calling import asked_for, awaitable
 from outbox_kernel.kernel.errors import DefinitionError
@@ -122,19 +123,22 @@ async def _leave(task: asyncio.Task[BaseException | None], begun: asyncio.Event,
         task.cancel()
         await asyncio.wait([task])
     elif not task.done():
-        if (run := current_run()) is not None:
+        run = current_run()
+        if run is not None:
             run.left_behind = task
-        task.add_done_callback(partial(_tell_end, name))
+        task.add_done_callback(partial(_tell_end, name, run.secrets if run is not None else tuple))
 
 
-def _tell_end(name: str, task: asyncio.Task[BaseException | None]) -> None:
+def _tell_end(
+    name: str, secrets: Callable[[], Sequence[str]], task: asyncio.Task[BaseException | None]
+) -> None:
     failure = task.result()
     if not isinstance(failure, asyncio.CancelledError):
         _log.warning(
             "the thread of handler %s ended after its run had been given up",
             name,
             extra={"handler": name},
-            exc_info=failure,
+            exc_info=traceback_of(failure, secrets()),
         )
 
 

@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.errors import BadContext
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.forgotten import tell_uncommitted
+from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, require_master_keys
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.wired import Wired
@@ -41,7 +42,10 @@ def build_container(
         AsyncEngine: Singleton(lambda: engine or create_engine(settings.required_database_url)),
         async_sessionmaker: Singleton(
             lambda found: session_factory(
-                found[AsyncEngine], schema=settings.outbox_schema, channel=settings.channel
+                found[AsyncEngine],
+                schema=settings.outbox_schema,
+                channel=settings.channel,
+                master_keys=settings.master_keys,
             )
         ),
     }
@@ -49,8 +53,9 @@ def build_container(
         container[key] = ours[key]
     for package in context_packages(settings):
         _wire(package, container)
-    # By now each context's events are defined, and whoever builds a container is starting up (K9).
+    # By now each context's events are defined, and whoever builds a container is starting up (K9, O6).
     check_upcasters()
+    require_master_keys(in_force(settings.master_keys))
     return container
 
 

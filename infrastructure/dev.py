@@ -1,4 +1,4 @@
-"""The folder in which `outbox dev` keeps its database and its token key, for one process at a time."""
+"""The folder in which `outbox dev` keeps its database and its keys, for one process at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
 from outbox_kernel.infrastructure.postgres.unprivileged import is_root
 
 if TYPE_CHECKING:
@@ -75,41 +76,47 @@ class DevFolder:
             yield
 
     def token_key(self) -> str | None:
-        """Return the key, if one was made here; one that others may have put there or read is refused."""
+        """Return the key that tokens are signed with, if one was made here; none that others may have put there."""
+        key = self._read(self._token_file)
+        if key and (len(key) < KEY_BYTES or not key.isascii()):
+            raise FolderRefused(
+                self._token_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
+            )
+        return key
+
+    def made_token_key(self) -> str:
+        """Return that key, the same in every run; only this user may read it."""
+        return self.token_key() or self._write(self._token_file, secrets.token_hex(KEY_BYTES))
+
+    def made_master_keys(self) -> MasterKeys:
+        """Return the key that sealed fields need, the same in every run; only this user may read it."""
+        text = self._read(self._master_file) or self._write(self._master_file, new_master_key("dev"))
+        try:
+            return MasterKeys.parse(text)
+        except BadSetting:
+            raise FolderRefused(
+                self._master_file,
+                "holds no key that serves: put back the one that was there, or what it has sealed stays sealed",
+            ) from None
+
+    def _read(self, file: Path) -> str | None:
+        """Return what a file of ours holds; nothing, if whoever made it was killed at once."""
         try:
             self._check_owner()
-            key, found = self._read_key_file()
+            key, found = _opened(file)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._unreadable(error) from error
-        if not key:
-            # Whoever made it was killed at once.
-            return ""
-        self._check_key_file(found)
-        if len(key) < KEY_BYTES or not key.isascii():
-            raise FolderRefused(
-                self._key_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
-            )
-        return key.decode()
+            raise self._unreadable(file, error) from error
+        if key:
+            _check_key_file(file, found)
+        return key.decode(errors="replace")
 
-    def _read_key_file(self) -> tuple[bytes, os.stat_result]:
-        opened = os.open(self._key_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            return os.read(opened, KEY_BYTES_READ_MAX), os.fstat(opened)
-        finally:
-            os.close(opened)
-
-    def made_token_key(self) -> str:
-        """Return the key, the same in every run; only this user may read it."""
-        found = self.token_key()
-        if found:
-            return found
-        made = secrets.token_hex(KEY_BYTES)
-        self._key_file.unlink(missing_ok=True)
+    def _write(self, file: Path, made: str) -> str:
+        file.unlink(missing_ok=True)
         only_new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(self._key_file, only_new, 0o600), "w") as file:
-            file.write(made)
+        with os.fdopen(os.open(file, only_new, 0o600), "w") as written:
+            written.write(made)
         return made
 
     def _check_owner(self) -> None:
@@ -126,25 +133,35 @@ class DevFolder:
                 "another with --folder",
             )
 
-    def _check_key_file(self, found: os.stat_result) -> None:
-        if found.st_uid != os.geteuid():
-            raise FolderRefused(
-                self._key_file, "was put there by somebody else: remove it, and `outbox dev` makes another"
-            )
-        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise FolderRefused(
-                self._key_file,
-                "can be read or written by others, who could sign in as anybody: remove it, and `outbox dev` makes "
-                "another",
-            )
-
-    def _unreadable(self, error: OSError) -> FolderRefused:
+    def _unreadable(self, file: Path, error: OSError) -> FolderRefused:
         if error.errno == errno.ELOOP:
             return FolderRefused(
-                self._key_file, "is a link to somewhere else: remove it, and `outbox dev` makes a key"
+                file, "is a link to somewhere else: remove it, and `outbox dev` makes a key"
             )
         return FolderRefused(self.path, f"holds a key that cannot be read ({error.strerror}): make it yours")
 
     @property
-    def _key_file(self) -> Path:
+    def _token_file(self) -> Path:
         return self.path / "token-key"
+
+    @property
+    def _master_file(self) -> Path:
+        return self.path / "master-key"
+
+
+def _opened(file: Path) -> tuple[bytes, os.stat_result]:
+    opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(opened, KEY_BYTES_READ_MAX), os.fstat(opened)
+    finally:
+        os.close(opened)
+
+
+def _check_key_file(file: Path, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise FolderRefused(file, "was put there by somebody else: remove it, and `outbox dev` makes another")
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise FolderRefused(
+            file,
+            "can be read or written by others, who could sign in as anybody: remove it, and `outbox dev` makes another",
+        )

@@ -10,6 +10,7 @@ from outbox_kernel.kernel.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+    from uuid import UUID
 
 
 class InfrastructureError(KernelError):
@@ -243,6 +244,35 @@ class DefinedTwice(InfrastructureError):
 
 class NothingToDeliverTo(InfrastructureError):
     """Neither a handler nor a publisher has been found."""
+
+
+# --- sealed fields ------------------------------------------------------------------------------------
+
+
+class MasterKeyUnfit(InfrastructureError):
+    """A subject's key is encrypted by a master key that is not at hand; `name` is its id."""
+
+    name: str
+    remedy: str
+
+    def __init__(self, name: str, remedy: str) -> None:
+        self.name, self.remedy = name, remedy
+        super().__init__(f"sealed fields need master key {name!r}, which {remedy}")
+
+
+class FieldNotOpened(InfrastructureError):
+    """What stands in a sealed field is nothing that was sealed for it, or its key was lost."""
+
+    event_type: str
+    event_id: UUID
+    field: str
+
+    def __init__(self, event_type: str, event_id: UUID, field: str, reason: str) -> None:
+        self.event_type, self.event_id, self.field = event_type, event_id, field
+        super().__init__(
+            f"field {field!r} of event {event_type} {event_id} cannot be opened, since {reason}: restore its row, and "
+            "outbox_subject_keys, from a backup"
+        )
 
 
 # --- a handler's run --------------------------------------------------------------------------------

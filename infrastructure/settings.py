@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.master_keys import MasterKeys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +85,8 @@ class Settings:
     """Without it nothing is published to a broker."""
     rabbitmq_exchange: str = field(default="messaging", validator=_exchange)
     """Where publishers and queues that name no exchange meet."""
+    master_keys: MasterKeys | None = field(default=None)
+    """What the keys of subjects are encrypted by; without them, those of the environment, where it has any."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -95,6 +98,7 @@ class Settings:
             channel=environ.get("OUTBOX_CHANNEL", "").strip() or "outbox_channel",
             rabbitmq_url=environ.get("RABBITMQ_URL", "").strip() or None,
             rabbitmq_exchange=environ.get("RABBITMQ_EXCHANGE", "").strip() or "messaging",
+            master_keys=MasterKeys.from_environment(environ),
         )
 
     @property

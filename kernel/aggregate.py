@@ -21,6 +21,7 @@ from outbox_kernel.kernel.identity import KeyRule, check_identity, stream_key
 from outbox_kernel.kernel.mapped import is_deleted, manager_of
 from outbox_kernel.kernel.watching import watch
 from outbox_kernel.kernel.wire.head import moment_to_wait_for
+from outbox_kernel.kernel.wire.records import SUBJECT
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
@@ -362,4 +363,9 @@ def _check_fields(cls: type[AggregateRoot]) -> None:
             raise DefinitionError(
                 f"aggregate {cls.__name__} has a field named {field.name!r}, which every aggregate has by itself; "
                 "leave it out, or choose another name"
+            )
+        if SUBJECT in field.metadata:
+            raise DefinitionError(
+                f"field {field.name!r} of aggregate {cls.__name__} is kept for a subject, and that is for the fields "
+                "of events; how the aggregate's own row is stored is its table's affair, so write sensitive() here"
             )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.wire.subjects import SealedField
 
 Payload = dict[str, Any]
 
@@ -30,6 +31,7 @@ class EventType:
     layout: Literal["snake", "camel"]
     cls: type[DomainEvent]
     first_version: int = 1
+    sealed: tuple[SealedField, ...] = ()
 
 
 @attrs.define
@@ -143,6 +145,14 @@ def newest_event_type(name: str) -> EventType:
             f"no event named {name!r} is defined in this process; import the module that defines it"
         )
     return versions[max(versions)]
+
+
+def sealed_fields_of(name: str, version: int) -> tuple[SealedField, ...]:
+    """Return which fields are sealed of an event in this version, else in the newest; none if none is known here."""
+    versions = definitions.event_by_name.get(name)
+    if not versions:
+        return ()
+    return (versions.get(version) or versions[max(versions)]).sealed
 
 
 def event_types() -> list[EventType]:

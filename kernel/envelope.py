@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import outbox_kernel.kernel.wire.converter  # noqa: F401 - whoever seals pays for cattrs at start, not at a commit
+import outbox_kernel.kernel.wire.converter  # noqa: F401 - whoever makes one pays for cattrs at start, not at a commit
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import AggregateHasNoId
 from outbox_kernel.kernel.serialization import serialize_event
@@ -31,7 +31,7 @@ class Envelope(NamedTuple):
     not_before: datetime | None
 
 
-def seal(event: DomainEvent) -> Envelope:
+def enveloped(event: DomainEvent) -> Envelope:
     """Serialise an event into its envelope, or raise UnserializableEvent (C7)."""
     event_type = catalogue.event_type_of(type(event))
     stamp = event.stamp

@@ -16,7 +16,8 @@ from outbox_kernel.kernel.wire.checks import check_restorable, check_round_trips
 from outbox_kernel.kernel.wire.head import checked_id, utc_moment
 from outbox_kernel.kernel.wire.names import EVENT_VERSION, check_distinct, event_names
 from outbox_kernel.kernel.wire.owning import TAKEN, with_own_copies
-from outbox_kernel.kernel.wire.records import MASK, record_fields
+from outbox_kernel.kernel.wire.records import FORGOTTEN, MASK, SUBJECT, record_fields
+from outbox_kernel.kernel.wire.subjects import sealed_fields
 from outbox_kernel.kernel.wire.types import fields_of, is_inherited, is_subclass
 
 if TYPE_CHECKING:
@@ -61,16 +62,25 @@ class Stamp(NamedTuple):
 _UNSTAMPED = Stamp()
 
 
-def sensitive(**options: Any) -> Any:
+def sensitive(*, subject: str | None = None, forgotten: Any = attrs.NOTHING, **options: Any) -> Any:
     """Declare a field whose value is masked in `repr`, in logs and by the command line (K11).
 
     In a dataclass or a pydantic model the type says it: `token: Annotated[str, sensitive()]`.
+
+    With `subject`, the field of the event that says whose it is, it is stored encrypted with a key of that one alone.
+    Once that one is forgotten it reads as `forgotten` (O6): by itself None if it is optional, "" if it is a str.
     """
     if "repr" in options:
         raise DefinitionError(
             "sensitive() takes no repr=, since what it declares is never shown; leave it out"
         )
     metadata = {**options.pop("metadata", {}), "sensitive": True}
+    if subject is not None:
+        metadata |= {SUBJECT: subject, FORGOTTEN: forgotten}
+    elif forgotten is not attrs.NOTHING:
+        raise DefinitionError(
+            "sensitive(forgotten=…) says how a field reads once its subject is forgotten; name the subject, too"
+        )
     return attrs.field(**options, metadata=metadata, repr=lambda _: MASK)
 
 
@@ -190,7 +200,8 @@ def _define(event_type: catalogue.EventType, cls: type[E]) -> type[E]:
     drop_stand_in(cls)
     _check_fields(_frozen(cls), event_type.name, event_type.layout)
     check_bases(cls, DomainEvent, "@attrs.frozen")
-    catalogue.add_event(event_type)
+    sealed = sealed_fields(cls, event_type.layout, f"event {event_type.name!r}")
+    catalogue.add_event(attrs.evolve(event_type, sealed=sealed))
     return cls
 
 

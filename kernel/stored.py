@@ -38,20 +38,20 @@ class StoredEvent:
         cls, event: DomainEvent, *, position: int = 0, headers: Mapping[str, Header] | None = None
     ) -> StoredEvent:
         """Return an event as it would be stored."""
-        from outbox_kernel.kernel.envelope import seal  # noqa: PLC0415 - it loads cattrs, which few need
+        from outbox_kernel.kernel.envelope import enveloped  # noqa: PLC0415 - it loads cattrs, which few need
         from outbox_kernel.kernel.serialization import parsed  # noqa: PLC0415 - likewise
 
-        sealed = seal(event)
+        envelope = enveloped(event)
         return cls(
-            event_id=sealed.event_id,
-            event_type=sealed.event_type,
-            event_version=sealed.event_version,
-            payload=parsed(sealed.event_type, sealed.payload),
-            occurred_at=sealed.occurred_at,
+            event_id=envelope.event_id,
+            event_type=envelope.event_type,
+            event_version=envelope.event_version,
+            payload=parsed(envelope.event_type, envelope.payload),
+            occurred_at=envelope.occurred_at,
             headers=dict(headers or {}),
-            aggregate_type=sealed.aggregate_type,
-            aggregate_id=sealed.aggregate_id,
-            aggregate_key=sealed.aggregate_key,
-            aggregate_version=sealed.aggregate_version,
+            aggregate_type=envelope.aggregate_type,
+            aggregate_id=envelope.aggregate_id,
+            aggregate_key=envelope.aggregate_key,
+            aggregate_version=envelope.aggregate_version,
             position=position,
         )

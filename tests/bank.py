@@ -49,7 +49,10 @@ def engine_of(url: str) -> AsyncEngine:
 async def empty_bank(engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(
-            text("TRUNCATE outbox_events, bank_wallets, bank_entries, bank_journal RESTART IDENTITY")
+            text(
+                "TRUNCATE outbox_events, outbox_subject_keys, bank_wallets, bank_entries, bank_journal "
+                "RESTART IDENTITY"
+            )
         )
 
 

@@ -43,7 +43,9 @@ def environment_with(**settings: str) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name != "DATABASE_URL" and not name.startswith(("OUTBOX_", "PG", "RABBITMQ_"))
+        # The example's events keep addresses encrypted, so that whatever runs it needs the key of this run.
+        if name == "OUTBOX_MASTER_KEYS"
+        or (name != "DATABASE_URL" and not name.startswith(("OUTBOX_", "PG", "RABBITMQ_")))
     }
     return {**inherited, "PYTHONPATH": str(ROOT), **settings}
 

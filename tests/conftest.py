@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
+from outbox_kernel.infrastructure.master_keys import new_master_key
 from tests import brokers, servers
 
 T = TypeVar("T")
@@ -20,6 +21,9 @@ T = TypeVar("T")
 NOTE = Path(__file__).parents[1] / "build" / "left-out"
 LEFT_OUT = pytest.StashKey[list[tuple[str, str]]]()
 SERVER = pytest.StashKey[servers.Server]()
+
+# What the example's events are sealed by, in this process and those that it starts.
+os.environ.setdefault("OUTBOX_MASTER_KEYS", new_master_key("of-the-tests"))
 
 # Imports and collection make a great many objects that stay. Python's 700 would walk them a thousand times.
 GARBAGE_COUNTED_MAX = 50_000

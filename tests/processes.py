@@ -53,6 +53,12 @@ class Serving:
                 return line
         raise AssertionError(f"it never said {message!r}: {self.said}")
 
+    def all_said(self) -> list[dict[str, Any]]:
+        """Everything that it has logged, once it has ended."""
+        for _ in self._lines():
+            pass
+        return self.said
+
     def first_output(self) -> str:
         """The first line on its standard output."""
         assert self.process.stdout is not None

@@ -42,7 +42,7 @@ AHEAD_SECONDS = 60.0
 TABLES: tuple[str, ...] = (
     *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
     *("outbox_arrivals", "outbox_cursors", "outbox_progress", "outbox_cursors_past", "outbox_servers"),
-    *("bank_wallets", "bank_entries", "bank_journal"),
+    *("bank_wallets", "bank_entries", "bank_journal", "outbox_subject_keys"),
 )
 PUT = """
 INSERT INTO outbox_events (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,

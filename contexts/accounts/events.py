@@ -23,7 +23,7 @@ class AccountCreated(DomainEvent):
     """Somebody signed up."""
 
     account_id: UUID
-    email: str = sensitive()
+    email: str = sensitive(subject="account_id")
     role: AccountRole
 
 
@@ -32,4 +32,4 @@ class AccountEmailChanged(DomainEvent):
     """The holder is reached, and signs in, by another address from now on."""
 
     account_id: UUID
-    email: str = sensitive()
+    email: str = sensitive(subject="account_id")

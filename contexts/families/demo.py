@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncEngine
-
 from contexts.families.domain import TokenUnknown
+from contexts.families.events import FamilyMemberInvited
 from contexts.families.use_cases import (
     AcceptFamilyMemberInvitation,
     AcceptFamilyMemberInvitationHandler,
@@ -17,9 +15,7 @@ from contexts.families.use_cases import (
     InviteFamilyMemberByEmail,
     InviteFamilyMemberByEmailHandler,
 )
-from outbox_kernel import Settings
 from outbox_kernel.infrastructure.demo import Scene, Stage
-from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 
 
 async def an_invitation_is_sent_again(stage: Stage) -> None:
@@ -73,15 +69,9 @@ _EXPECTED = [
 
 
 async def _mailed_tokens(stage: Stage) -> list[str]:
-    """Read them where whoever sends the mails does: the invitation's own row has a digest only."""
-    events = outbox_events_in(stage.container[Settings].outbox_schema).c
-    tokens = (
-        select(events.payload["token"]["value"].astext)
-        .where(events.event_type == "FamilyMemberInvited")
-        .order_by(events.position)
-    )
-    async with stage.container[AsyncEngine].connect() as connection:
-        return list(await connection.scalars(tokens))
+    """Take them as whoever sends the mails does: its own row has a digest, and the outbox has them sealed."""
+    told = await stage.told("FamilyMemberInvited")
+    return [event.token.value for event in told if isinstance(event, FamilyMemberInvited)]
 
 
 SCENES: tuple[Scene, ...] = (an_invitation_is_sent_again,)

@@ -7,13 +7,17 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Protocol
 
 from outbox_kernel.infrastructure.brokers.port import HeaderValue, Message
+from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.published import published_body
+from outbox_kernel.kernel.wire.masking import reduced_payload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
+    from outbox_kernel.infrastructure.brokers.topology import Sensitive
+    from outbox_kernel.kernel.catalogue import Payload
     from outbox_kernel.kernel.context import Header
 
 ENVELOPE_HEADERS = frozenset(
@@ -59,9 +63,11 @@ class StoredEvent(Protocol):
     def created_at(self) -> datetime: ...  # noqa: D102
 
 
-def message_of(event: StoredEvent) -> Message:
-    """Write the message of a stored event; its class is not needed."""
+def message_of(event: StoredEvent, sensitive: Sensitive = "clear") -> Message:
+    """Write the message of a stored event; its class is not needed, unless its secrets are to stay here."""
     payload, context = json.loads(event.payload), event.headers
+    if sensitive != "clear":
+        payload = _reduced(payload, event, sensitive)
     body = published_body(
         payload,
         context,
@@ -88,3 +94,13 @@ def message_of(event: StoredEvent) -> Message:
     hidden = payload if len(body) > len(payload) else ()
     headers.update((key, value) for key, value in context.items() if key not in hidden)
     return Message(str(event.event_id), event.event_type, _encode(body).encode(), headers)
+
+
+def _reduced(payload: Payload, event: StoredEvent, sensitive: Sensitive) -> Payload:
+    try:
+        return reduced_payload(event.event_type, event.event_version, payload, omit=sensitive == "omit")
+    except UnknownEventType as error:
+        # Nobody here could tell which of its fields are secrets, and what was sent is sent.
+        raise UnknownEventType(
+            f"its publisher has sensitive={sensitive!r}, and no class here says what is sensitive in it ({error})"
+        ) from error

@@ -6,7 +6,7 @@ A context declares its own in a room named `topology`, as `PUBLISHERS` and `QUEU
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 
@@ -24,6 +24,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]+")
 _BINDING = re.compile(r"(?:[A-Za-z0-9_\-]+|\*|#)(?:\.(?:[A-Za-z0-9_\-]+|\*|#))*")
 
+
+Sensitive = Literal["clear", "mask", "omit"]
 
 # What a broker keeps for itself.
 RESERVED = "amq."
@@ -62,6 +64,13 @@ def _said(publisher: Publisher, attribute: attrs.Attribute[bool], found: object)
         )
 
 
+def _told(publisher: Publisher, _: object, found: object) -> None:
+    if found not in get_args(Sensitive):
+        raise TopologyInvalid(
+            f"publisher {publisher.name!r} has sensitive={found!r}: give 'clear', 'mask' or 'omit'"
+        )
+
+
 def _texts(found: Iterable[str]) -> tuple[str, ...]:
     return (found,) if isinstance(found, str) else tuple(found)
 
@@ -78,6 +87,8 @@ class Publisher:
     exchange: str | None = attrs.field(default=None, validator=_named("exchange"), kw_only=True)
     mandatory: bool = attrs.field(default=True, validator=_said, kw_only=True)
     """Whether an event that no queue is bound for is refused; if not, it counts as delivered."""
+    sensitive: Sensitive = attrs.field(default="clear", validator=_told, kw_only=True)
+    """What becomes of fields declared `sensitive()` in what is sent: as handlers see them, masked, or left out."""
 
     def selects(self, event_type: str) -> bool:
         """Whether it is for events of this type."""

@@ -43,10 +43,12 @@ COMMANDS = {
         "stories:failed",
         "List what is dead or will be tried again.",
     ),
+    "forget": ("forget:command", "Destroy the key of whoever is to be forgotten."),
     "history": (
         "stories:history",
         "Tell everything that happened to an aggregate.",
     ),
+    "keys": ("keys:command", "Master keys of sealed fields: make one, rotate."),
     "migrate": (
         "migrate:command",
         "Create or update the tables of the outbox and of the contexts.",

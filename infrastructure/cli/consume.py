@@ -137,6 +137,7 @@ class Consuming:
             schema=settings.outbox_schema,
             relay=relay,
             prefetch=self.prefetch,
+            master_keys=settings.master_keys,
         )
         return relay, consumer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import click
 
 from outbox_kernel.infrastructure.cli.output import json_option, print_json
 from outbox_kernel.infrastructure.demo.play import play, scenes_of
+from outbox_kernel.infrastructure.master_keys import VARIABLE, new_master_key
 from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.settings import Settings
 
@@ -31,6 +33,9 @@ def command(*, as_json: bool) -> None:
     """
     # A scene tells of failures itself; Python would print what nobody listens to.
     logging.getLogger("outbox").addHandler(logging.NullHandler())
+    if Settings.from_environment().master_keys is None:
+        # Of this process, and of the relays that scenes start; it goes with the database.
+        os.environ[VARIABLE] = new_master_key("demo")
     settings = Settings.from_environment()
     scenes = scenes_of(settings)
     record = asyncio.run(_on_embedded(settings, scenes, _printer(as_json=as_json)))

@@ -60,7 +60,12 @@ def command(*, host: str | None, port: int | None, folder: Path | None, as_json:
         about = {"url": url_of(listening), "token": _token(key, http), "folder": str(kept.path)}
         with EmbeddedPostgres(kept.database) as server:
             about["database_url"] = server.url
-            service = Service(attrs.evolve(settings, database_url=server.url), http, relay_settings, key)
+            kept_settings = attrs.evolve(
+                settings,
+                database_url=server.url,
+                master_keys=settings.master_keys or kept.made_master_keys(),
+            )
+            service = Service(kept_settings, http, relay_settings, key)
             run_loop(_serve(service, listening, about, as_json=as_json))
 
 

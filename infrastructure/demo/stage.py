@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from outbox_kernel.infrastructure.operations.desk import desk
+from outbox_kernel.infrastructure.operations.opening import opened
+from outbox_kernel.infrastructure.settings import Settings
+
 if TYPE_CHECKING:
     from lagom import Container
 
     from outbox_kernel.infrastructure.demo.readings import Readings
+    from outbox_kernel.kernel import DomainEvent
 
 
 class Printer(Protocol):
@@ -76,6 +81,12 @@ class Stage:
         self._shown({"events": rows})
         self._printer.events(rows)
         return rows
+
+    async def told(self, event_type: str) -> list[DomainEvent]:
+        """Return all events of a type as a handler gets them, and show none."""
+        settings = self.container[Settings]
+        async with desk(settings, self.container[AsyncEngine]) as at:
+            return await opened(at, event_type, settings.master_keys)
 
     def check(self, sentence: str, *, holds: bool) -> None:
         """Show whether a promise held; the demo succeeds only if all did."""

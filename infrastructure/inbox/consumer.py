@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.port import Broker
     from outbox_kernel.infrastructure.brokers.topology import Topology
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay import OutboxRelay
 
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
@@ -47,6 +48,7 @@ class Consumer:
         schema: str | None = None,
         relay: OutboxRelay,
         prefetch: int = PREFETCH,
+        master_keys: MasterKeys | None = None,
     ) -> None:
         self._relay = relay
         # What is stored is due for whoever has subscribed by then.
@@ -55,7 +57,7 @@ class Consumer:
         self._receivings = [
             Receiving(
                 broker.inlet(each, topology, prefetch=prefetch),
-                Storage(each, schema),
+                Storage(each, schema, master_keys),
                 Line(engine, settings=BY_INDEX),
                 stopping=self._stopping,
                 on_stored=relay.look,

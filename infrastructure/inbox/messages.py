@@ -10,11 +10,13 @@ from uuid import UUID
 
 from outbox_kernel.infrastructure.brokers.messages import ENVELOPE_HEADERS
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type
+from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type, sealed_fields_of
 from outbox_kernel.kernel.context import HEADERS_BYTES_MAX
 from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.identity import uuid_of
 from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
+from outbox_kernel.kernel.wire.names import SEALED
+from outbox_kernel.kernel.wire.subjects import subject_in
 from outbox_kernel.kernel.wire.types import fields_of
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
     aggregate_id = _uuid("aggregate_id", told.get("aggregate_id"))
     aggregate_type = _name("aggregate_type", told.get("aggregate_type"))
     event_type = _required(_name("event_type", told.get("event_type")), "event_type")
+    version = _number("event_version", told.get("event_version"), _INTEGER_MAX) or _version_in(content)
     aggregate_key = _key(told.get("aggregate_key"))
     if aggregate_id is None and aggregate_key is not None:
         aggregate_id = uuid_of(aggregate_key)
@@ -89,14 +92,15 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
         raise Unstorable(
             "it has an aggregate_id without an aggregate_type, so the order of its events is unknown"
         )
+    payload = _payload(content, context, event_type, snake=snake)
     return Received(
         _required(event_id, "event id"),
         event_type,
-        _number("event_version", told.get("event_version"), _INTEGER_MAX) or _version_in(content),
+        version,
         aggregate_type,
         aggregate_id,
         _number("aggregate_version", told.get("aggregate_version"), _BIG_INTEGER_MAX),
-        _text("body", _payload(content, context, event_type, snake=snake), PAYLOAD_BYTES_MAX),
+        _text("body", _sealable(payload, event_type, version), PAYLOAD_BYTES_MAX),
         _text("headers", context, 2 * HEADERS_BYTES_MAX),
         _moment(content),
         aggregate_key,
@@ -122,6 +126,22 @@ def _payload(
     repeated = {key for key in content.keys() & context.keys() if content[key] == context[key]}
     added = repeated - _fields_of(event_type) if repeated else repeated
     return {key: value for key, value in content.items() if key not in _ENVELOPE_KEYS and key not in added}
+
+
+def _sealable(payload: dict[str, Any], event_type: str, version: int) -> dict[str, Any]:
+    """Return the payload if what its class declares as sealed can be sealed here, and nothing is already (O6)."""
+    if SEALED in payload:
+        raise Unstorable(
+            f"its body has a key {SEALED!r}, under which an outbox has what it has encrypted itself: publish what "
+            "handlers get, and not what is stored"
+        )
+    for field in sealed_fields_of(event_type, version):
+        if payload.get(field.key) is not None:
+            try:
+                subject_in(payload, field)
+            except ValueError as error:
+                raise Unstorable(f"its {field.key!r} {error}") from None
+    return payload
 
 
 def _fields_of(event_type: str) -> set[str]:

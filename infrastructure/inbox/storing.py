@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import attrs
@@ -10,13 +10,18 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
+from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, required
+from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks
 from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
+from outbox_kernel.infrastructure.outbox.sql.subject_keys import TAKE_KEYS
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay.line import Line
 
 # Each finds what others, who stored the same event at the same moment, have committed by then.
@@ -42,6 +47,7 @@ class Storage:
 
     queue: str
     schema: str | None = None
+    master_keys: MasterKeys | None = attrs.field(default=None, converter=in_force)
 
     async def store(self, line: Line, events: Sequence[Received]) -> dict[int, str]:
         """Store events in their order; return why some of them, by their index, are refused for good."""
@@ -67,11 +73,40 @@ class Storage:
         )
 
     async def _store(self, line: Line, events: Sequence[Received]) -> dict[int, str]:
-        text, names = STORE.in_schema(self.schema)
-        columns = [list(column) for column in zip(*events, strict=True)]
-        values = {"queue": self.queue, **dict(zip(Received._fields, columns, strict=True))}
-        rows = await line.fetch(text, *arguments(names, values))
+        if any(map(asks, events)):
+            rows = await self._store_sealed(line, events)
+        else:
+            text, values = self._storing(events)
+            rows = await line.fetch(text, *values)
         return {row["number"] - 1: _ID_TAKEN for row in rows}
+
+    async def _store_sealed(self, line: Line, events: Sequence[Received]) -> list[asyncpg.Record]:
+        """Store them with what is sensitive in them sealed, by keys that nobody destroys before that has committed."""
+        text, names = TAKE_KEYS.in_schema(self.schema)
+        storing, _ = self._storing([])
+        for _ in range(ROUNDS_MAX):
+            sealing = Sealing(events, required(self.master_keys))
+
+            def sealed(
+                rows: list[list[asyncpg.Record]], sealing: Sealing[Received] = sealing
+            ) -> tuple[Any, ...]:
+                sealing.take(rows[0][0]["keys"])
+                return self._storing(sealing.sealed())[1]
+
+            keys = tuple(arguments(names, sealing.asked()))
+            try:
+                return (await line.transact([(text, keys), (storing, sealed)]))[1]
+            except ConcurrencyError:
+                continue  # somebody has made a key that this one did not see
+        raise StillMoving(
+            f"keys of subjects of queue {self.queue!r} are being made by others: its events come again"
+        )
+
+    def _storing(self, events: Sequence[Received]) -> tuple[str, tuple[Any, ...]]:
+        text, names = STORE.in_schema(self.schema)
+        columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in Received._fields]
+        values = {"queue": self.queue, **dict(zip(Received._fields, columns, strict=True))}
+        return text, tuple(arguments(names, values))
 
 
 _ID_TAKEN = (

@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.operations.health_of_broker import examine_bro
 from outbox_kernel.infrastructure.operations.health_of_code import examine_code
 from outbox_kernel.infrastructure.operations.health_of_ground import examine_ground
 from outbox_kernel.infrastructure.operations.health_of_hearing import examine_hearing
+from outbox_kernel.infrastructure.operations.health_of_keys import examine_keys
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview
@@ -76,6 +77,7 @@ async def _examine_database(
         checks += await _answered("work", engine, _examine_work(at_desk, checks))
         checks += await _answered("tables", engine, examine_tables(at_desk))
         checks += await _answered("aggregates", engine, examine_aggregates(at_desk))
+        checks += await _answered("master keys", engine, _examine_keys(at_desk, settings, checks))
         return checks
     finally:
         connection.terminate()
@@ -159,10 +161,18 @@ async def _examine_migrations(engine: AsyncEngine, settings: Settings) -> list[C
     return [ok("migrations", "all have run")]
 
 
+async def _examine_keys(desk: Desk, settings: Settings, so_far: Sequence[Check]) -> list[Check]:
+    return [] if _is_unmigrated(so_far) else await examine_keys(desk, settings)
+
+
 async def _examine_work(desk: Desk, so_far: Sequence[Check]) -> list[Check]:
     try:
         return [*await examine_ground(desk), *await examine_work(desk, await overview(desk))]
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
-        if any(each.check == "migrations" and each.state == "fail" for each in so_far):
+        if _is_unmigrated(so_far):
             return []  # that is said already
         raise
+
+
+def _is_unmigrated(so_far: Sequence[Check]) -> bool:
+    return any(each.check == "migrations" and each.state == "fail" for each in so_far)

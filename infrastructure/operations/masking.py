@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.kernel import masked_payload
 from outbox_kernel.kernel.errors import UnknownEventType
+from outbox_kernel.kernel.wire.masking import without_seals
 from outbox_kernel.kernel.wire.records import MASK
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def presentable(event_type: str, payload: object) -> tuple[dict[str, Any] | str,
     try:
         return masked_payload(event_type, payload), True
     except UnknownEventType:
-        return {key: value if key in _PLAIN_KEYS else MASK for key, value in payload.items()}, False
+        shown = without_seals(payload)
+        return {key: value if key in _PLAIN_KEYS else MASK for key, value in shown.items()}, False
 
 
 def read(text: str) -> Any:

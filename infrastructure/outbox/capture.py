@@ -25,6 +25,7 @@ from outbox_kernel.infrastructure.outbox.emitted import carriers_among, refuse_w
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
 from outbox_kernel.infrastructure.outbox.row_keys import await_key
+from outbox_kernel.infrastructure.outbox.sealing.writing import sealed_rows
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import flushing, has_deleted, new_objects
 from outbox_kernel.infrastructure.outbox.statements import (
     find_lived,
@@ -40,7 +41,7 @@ from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
 from outbox_kernel.kernel.context import current_headers
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 from outbox_kernel.kernel.errors import KernelError, VersionMoved
 from outbox_kernel.kernel.events import DomainEvent
 from outbox_kernel.kernel.identity import stream_key
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import UOWTransaction
 
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
+    from outbox_kernel.kernel.envelope import Envelope
 
 # Made once: json.dumps makes a new one per call when it is told anything.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -62,6 +65,7 @@ class Capture:
 
     schema: str | None = None
     channel: str | None = None
+    master_keys: MasterKeys | None = attrs.field(default=None, eq=False)
 
     def before_flush(self, session: Session, _context: UOWTransaction, _instances: Any) -> None:
         """Write the events of all that this flush is about to store."""
@@ -135,11 +139,12 @@ class Capture:
     def _outgoing(
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
     ) -> Outgoing:
-        envelopes = [seal(event) for event in in_order(events)]
+        envelopes = [enveloped(event) for event in in_order(events)]
         context = current_headers()
         headers = _encode(dict(context)) if context else "{}"
         connection = _connection(session, aggregates)
         schema = self._schema_on(connection)
+        envelopes = self._sealed(envelopes, connection, schema)
         values: tuple[Any, ...]
         if len(envelopes) == 1:
             statement, values = insert_event(schema), (*envelopes[0], headers)
@@ -149,6 +154,15 @@ class Capture:
         state_of(session).wrote_by = connection.engine
         note_written_events(session)
         return Outgoing(connection, statement, values, _explain)
+
+    def _sealed(
+        self, envelopes: list[Envelope], connection: Connection, schema: str | None
+    ) -> list[Envelope]:
+        try:
+            return sealed_rows(envelopes, connection, schema, self.master_keys)
+        except DBAPIError as error:
+            _explain(error, connection)
+            raise
 
     def _check_first_lives(self, session: Session, silent: Sequence[AggregateRoot]) -> None:
         """Refuse an id that has events, as the first event would be: it could never be stored (C4).

@@ -9,13 +9,14 @@ from sqlalchemy import inspect
 
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
+from outbox_kernel.infrastructure.outbox.sealing.records import use_master_keys
 from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_session_of
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session
     from sqlalchemy.orm import Session
 
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.outbox.session import AnySession
     from outbox_kernel.kernel.bus import EventBus
     from outbox_kernel.kernel.events import DomainEvent
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
 class OutboxEventDispatcher:
     """Adds an outbox row per event to a session; never flushes, never commits.
 
-    On a captured session the aggregates' own events are written by capture, so each is written once.
+    On a captured session the aggregates' own events are written by capture, so each is written once. `master_keys` are
+    for events with sealed fields in a session without it (default: OUTBOX_MASTER_KEYS).
     """
 
-    def __init__(self, session: AnySession) -> None:
+    def __init__(self, session: AnySession, *, master_keys: MasterKeys | None = None) -> None:
         self._session = sync_session_of(session)
+        use_master_keys(self._session, master_keys)
 
     async def dispatch(self, events: Iterable[DomainEvent]) -> None:
         """Add the events, in their order, to what the session's next flush writes; all of them or none."""
@@ -68,9 +72,9 @@ class OutboxMiddleware:
 def _record(event: DomainEvent) -> OutboxRecord:
     if inspect(OutboxRecord, raiseerr=False) is None:
         map_outbox_table(Settings.from_environment().outbox_schema)
-    sealed = seal(event)._asdict()
+    envelope = enveloped(event)._asdict()
     record = OutboxRecord(
-        **{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(current_headers())
+        **{**envelope, "payload": json.loads(envelope["payload"])}, headers=dict(current_headers())
     )
     note_dispatched(event, record)
     return record

@@ -17,7 +17,7 @@ _AUTOCOMMIT = "AUTOCOMMIT"
 def check_bind(bind: Any) -> None:
     """Refuse what capture cannot write through as far as it shows before there is a connection."""
     bind = getattr(bind, "sync_engine", None) or getattr(bind, "sync_connection", None) or bind
-    _check_driver(bind.dialect)
+    check_driver(bind.dialect)
     level = bind.get_execution_options().get("isolation_level")
     if (level or isolation_level_on_connect(bind.dialect)) == _AUTOCOMMIT:
         raise _refused_autocommit()
@@ -25,13 +25,14 @@ def check_bind(bind: Any) -> None:
 
 def check_connection(connection: Connection) -> None:
     """Refuse a connection that capture cannot write through."""
-    _check_driver(connection.dialect)
+    check_driver(connection.dialect)
     # Of the driver's connection, which any of four ways may have set so.
     if connection.connection.autocommit:
         raise _refused_autocommit()
 
 
-def _check_driver(dialect: Dialect) -> None:
+def check_driver(dialect: Dialect) -> None:
+    """Refuse a driver that statements of ours are not written for."""
     if dialect.driver not in _DRIVERS:
         raise CannotCapture(
             f"capture writes through asyncpg or psycopg 3, and this session uses {dialect.driver}; create its engine "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
@@ -18,6 +18,9 @@ from outbox_kernel.infrastructure.outbox.session import CapturedSession
 from outbox_kernel.infrastructure.outbox.transaction import after_savepoint, after_unbirth
 from outbox_kernel.infrastructure.settings import Settings
 
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
+
 Target = TypeVar(
     "Target",
     bound="async_sessionmaker[Any] | sessionmaker[Any] | async_scoped_session[Any] | scoped_session[Any]"
@@ -29,26 +32,28 @@ _CAPTURE = "_outbox_capture"
 
 
 def install_capture(
-    target: Target, *, schema: str | None = None, channel: str | None = None, wake_up: bool = True
+    target: Target,
+    *,
+    schema: str | None = None,
+    channel: str | None = None,
+    wake_up: bool = True,
+    master_keys: MasterKeys | None = None,
 ) -> Target:
     """Make every session of `target` write its aggregates' events to the outbox; return `target`.
 
-    `target` is a sessionmaker, an async_sessionmaker, a scoped_session or async_scoped_session of one, or a
-    subclass of Session or AsyncSession, over asyncpg or psycopg 3; what else it is bound to is refused here, or at
-    the first use.
+    `target` is a sessionmaker, an async_sessionmaker, a scoped_session or async_scoped_session of one, or a subclass
+    of Session or AsyncSession, over asyncpg or psycopg 3; another driver is refused here, or at the first use.
     `schema` is the outbox's (default: OUTBOX_SCHEMA of the environment, else the search path). A
     `schema_translate_map` that names it moves the outbox too, None for the search path included.
     `channel` is where commits are told of (default: OUTBOX_CHANNEL).
-    `wake_up=False` leaves it to the relays' polls to find what was committed.
+    `wake_up=False` leaves it to the relays' polls to find what was committed. `master_keys` are for events with
+    sealed fields (default: OUTBOX_MASTER_KEYS).
     """
     if isinstance(target, scoped_session | async_scoped_session):
-        install_capture(target.session_factory, schema=schema, channel=channel, wake_up=wake_up)
+        maker: Any = target.session_factory
+        install_capture(maker, schema=schema, channel=channel, wake_up=wake_up, master_keys=master_keys)
         return target
-    settings = Settings.from_environment()
-    capture = Capture(
-        Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,
-        (channel or settings.channel) if wake_up else None,
-    )
+    capture = _of_settings(schema, channel, wake_up=wake_up, master_keys=master_keys)
     if isinstance(target, async_sessionmaker | sessionmaker) and (bind := target.kw.get("bind")) is not None:
         check_bind(bind)
     if isinstance(target, async_sessionmaker):
@@ -66,6 +71,17 @@ def install_capture(
         )
     instrument_aggregates()
     return target
+
+
+def _of_settings(
+    schema: str | None, channel: str | None, *, wake_up: bool, master_keys: MasterKeys | None
+) -> Capture:
+    settings = Settings.from_environment()
+    return Capture(
+        Settings(outbox_schema=schema).outbox_schema or settings.outbox_schema,
+        (channel or settings.channel) if wake_up else None,
+        master_keys or settings.master_keys,
+    )
 
 
 def _is_own_class(target: Any, library_class: type[C]) -> TypeGuard[type[C]]:

@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.errors import (
     WrongEncoding,
 )
 from outbox_kernel.infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
+from outbox_kernel.infrastructure.outbox.key_table import outbox_subject_keys
 from outbox_kernel.infrastructure.outbox.statements import count_undelivered
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 from outbox_kernel.infrastructure.outbox.views import LOG_VIEWS
@@ -246,7 +247,12 @@ def _loss(connection: Connection, branch: Branch, revision: str) -> Loss:
 def _require_tables(connection: Connection, branch: Branch) -> None:
     """Hold what the version table says against what is there; whoever drops a table may not know of both."""
     events = outbox_events_in(branch.schema)
-    names = [events.name, *LOG_VIEWS, *sorted(str(index.name) for index in events.indexes)]
+    names = [
+        events.name,
+        outbox_subject_keys.name,
+        *LOG_VIEWS,
+        *sorted(str(index.name) for index in events.indexes),
+    ]
     prefix = "" if branch.schema is None else f"{branch.schema}."
     there = select(*(func.to_regclass(f"{prefix}{name}").is_not(None) for name in names))
     found = zip(names, connection.execute(there).one(), strict=True)

@@ -24,7 +24,7 @@ from outbox_kernel.kernel.errors import KernelError, SecondCommit
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from uuid import UUID
 
     from sqlalchemy import Connection, Engine, Pool
@@ -82,6 +82,10 @@ class HandlerRun:
     def delivery(self) -> Delivery:
         """What the handler may read of its event."""
         return self._delivery
+
+    def secrets(self) -> Sequence[str]:
+        """Return what no error of it may tell: it was in sealed fields (O6)."""
+        return ()
 
     @property
     def names(self) -> list[str]:

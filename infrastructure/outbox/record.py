@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import case, inspect, select
+from sqlalchemy import case, event, inspect, select
 from sqlalchemy.exc import NoInspectionAvailable
 from sqlalchemy.ext.hybrid import hybrid_property
 from sqlalchemy.orm import column_property, registry
 
 from outbox_kernel.infrastructure.errors import AlreadyMapped
+from outbox_kernel.infrastructure.outbox.sealing.records import seal_record
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in, status_in
 from outbox_kernel.infrastructure.settings import Settings
 
@@ -117,6 +118,7 @@ def map_outbox_table(schema: str | None = None) -> type[OutboxRecord]:
             eager_defaults=False,
             properties=_what_became_of_it(table, status_in(home)),
         )
+        event.listen(OutboxRecord, "before_insert", seal_record)
         return OutboxRecord
     if schema is not None and mapped.local_table is not table:
         raise AlreadyMapped(

@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from outbox_kernel.infrastructure.outbox.key_table import outbox_subject_keys
 from outbox_kernel.infrastructure.outbox.log_tables import (
     outbox_arrivals,
     outbox_cursors,
@@ -207,6 +208,7 @@ outbox_relays = Table(
 
 RELAY_TABLES = (outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays)
 LOG_TABLES = (outbox_arrivals, outbox_servers, outbox_progress, outbox_cursors, outbox_cursors_past)
+KEY_TABLES = (outbox_subject_keys,)
 with_log_views(outbox_metadata)
 
 
@@ -216,7 +218,7 @@ def outbox_metadata_in(schema: str | None = None) -> MetaData:
     if schema is None:
         return outbox_metadata
     metadata = outbox_events_in(schema).metadata
-    for table in (*RELAY_TABLES, *LOG_TABLES):
+    for table in (*RELAY_TABLES, *LOG_TABLES, *KEY_TABLES):
         table.to_metadata(metadata, schema=schema)
     with_log_views(metadata, schema)
     return metadata

@@ -155,6 +155,7 @@ class Deliveries:
         scan = json.loads(report["report"])
         if not scan["held"]:
             raise LeaseLost("the relay's lease has run out")
+        await self.log.keys.give(rows, self.log)
         rows.sort(key=attrgetter("place"))
         return rows, scan
 

@@ -63,7 +63,7 @@ class Handling:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
         except Away as away:
-            self.standing.begin(away.__cause__ or away, run.started)
+            self.standing.begin(away.__cause__ or away, run.started, run.secrets())
             raise
         finally:
             run.over = True

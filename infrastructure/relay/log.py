@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
@@ -80,6 +81,8 @@ class Log:
     lease: Lease
     schema: str | None = None
     now: datetime | None = None
+    keys: KeysInHand = attrs.field(factory=KeysInHand, eq=False)
+    """What opens sealed fields."""
 
     async def run(self, statement: Statement, record_class: Any = None, **values: Any) -> list[Any]:
         """Run one statement by the names of its parameters; what every one of them takes need not be given."""
@@ -87,6 +90,10 @@ class Log:
         if record_class is None:
             return await self.line.fetch(text, *given)
         return await self.line.fetch_as(record_class, text, *given)
+
+    async def look_at_keys(self) -> None:
+        """Let what is in hand read as forgotten whose keys were destroyed meanwhile (O6)."""
+        await self.keys.look_again(self)
 
     def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
         """Return a statement with its arguments, as one of several of a transaction."""
@@ -146,6 +153,7 @@ class Log:
         if report["behind"] or len(rows) >= events_max:
             return None
         rows = [row for row in rows if row["source"] is None]
+        await self.keys.give(rows, self)
         return Found(rows, Place(end, report["snapshot"], server), is_full=False, revision=report["revision"])
 
     async def _read_late(self, start: Place, late: Late, wanted: _Wanted) -> Found:
@@ -186,6 +194,7 @@ class Log:
         )
         report = json.loads(told["report"])
         _check_held(report)
+        await self.keys.give(rows, self)
         return rows, report
 
     # --- moving on ----------------------------------------------------------------------------------

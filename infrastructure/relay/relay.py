@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, require_master_keys
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.postgres.engine import create_engine
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay.pausing import Pause
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
     from outbox_kernel.infrastructure.relay.shift import Shift
@@ -63,7 +65,7 @@ class OutboxRelay:
     Any number of relays share one outbox; none needs to know of the others. `run()` serves until `stop()`
     or cancellation; `run_once()` and `run_until_idle()` are for tests and for programs with a loop of their own.
     Without a handler and a publisher it does not start, since every event would count as delivered, unless
-    `deliver_to_nobody` says that this is meant.
+    `deliver_to_nobody` says that this is meant. `master_keys` open sealed fields (default: OUTBOX_MASTER_KEYS).
     """
 
     def __init__(  # noqa: PLR0913 - options, each by its name
@@ -77,6 +79,7 @@ class OutboxRelay:
         queues: Iterable[str] | None = None,
         settings: RelaySettings | None = None,
         deliver_to_nobody: bool = False,
+        master_keys: MasterKeys | None = None,
         now: datetime | None = None,
     ) -> None:
         self.engine: AsyncEngine = _engine_of(engine_or_url)
@@ -90,6 +93,7 @@ class OutboxRelay:
         self._publishers = dict(publishers or {})
         self._may_lack_all = deliver_to_nobody or self._queues is not None
         self._schema, self._now = schema, now
+        self._master_keys = in_force(master_keys)
         self._id, self._epochs = uuid4(), count(1)
         self._lease: Lease | None = None
         self._shift: Shift | None = None
@@ -157,6 +161,7 @@ class OutboxRelay:
                 "say deliver_to_nobody=True if that is meant"
             )
         check_upcasters()
+        require_master_keys(self._master_keys)
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
@@ -228,7 +233,9 @@ class OutboxRelay:
         lease = Lease(self._id, next(self._epochs))
         async with Lines.of(self.engine) as lines:
             assembly = Assembly(
-                self._carried(), lines, lease, self._settings, self._schema, self._now, takes_all
+                *(self._carried(), lines, lease, self._settings, self._schema, self._now),
+                takes_all=takes_all,
+                master_keys=self._master_keys,
             )
             await assembly.register()
             self._lease = lease

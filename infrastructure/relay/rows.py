@@ -12,6 +12,9 @@ import asyncpg
 import attrs
 
 from outbox_kernel.infrastructure.outbox.decoding import decoder_for
+from outbox_kernel.infrastructure.outbox.sealing.boxes import put_together
+from outbox_kernel.infrastructure.outbox.sealing.reading import uncharged
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import texts_in
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.context import Delivery
@@ -21,10 +24,11 @@ from outbox_kernel.kernel.stored import StoredEvent
 from outbox_kernel.kernel.wire.owning import is_fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from uuid import UUID
 
     from outbox_kernel.infrastructure.outbox.decoding import Decode
+    from outbox_kernel.infrastructure.outbox.sealing.keys import SubjectKey
     from outbox_kernel.kernel.context import Header
     from outbox_kernel.kernel.events import DomainEvent
 
@@ -79,7 +83,6 @@ class LoggedEvent(asyncpg.Record):
     aggregate_id: UUID | None = _column("aggregate_id")
     aggregate_key: str | None = _column("aggregate_key")
     aggregate_version: int | None = _column("aggregate_version")
-    payload: str = _column("payload")
     occurred_at: datetime = _moment("occurred_at")
     created_at: datetime = _moment("created_at")
     xid: int = _column("xid")
@@ -87,7 +90,22 @@ class LoggedEvent(asyncpg.Record):
     unsettled: Sequence[str] | None = _column("unsettled")
     """Handlers that have an unsettled delivery of its aggregate up to here."""
 
+    subject_keys: Mapping[str, SubjectKey] | None = None
+    """What opens its sealed fields, if it has any."""
+    secrets: Sequence[str] = ()
+    """What was in them, once they were opened."""
     _event: DomainEvent | None = None
+
+    @property
+    def payload(self) -> str:
+        """What it says, its sealed fields opened, or as forgotten (O6)."""
+        stored: str = self["payload"]
+        if self.subject_keys is None:
+            return stored
+        with uncharged():
+            payload, values = put_together(stored, self.subject_keys, self["event_type"], self["event_id"])
+        self.secrets = texts_in(values) or self.secrets
+        return payload
 
     @property
     def headers(self) -> dict[str, Header]:
@@ -114,7 +132,7 @@ class LoggedEvent(asyncpg.Record):
     def stored(self) -> StoredEvent:
         """Return it as it is stored, for whoever need not know its class."""
         return StoredEvent(
-            payload=parsed(self["event_type"], self["payload"]),
+            payload=parsed(self["event_type"], self.payload),
             headers=self.headers,
             **{name: getattr(self, name) for name in _STORED_COLUMNS},
         )
@@ -128,12 +146,13 @@ class LoggedEvent(asyncpg.Record):
         event = self._event
         if event is None:
             event = self._decoded()
-            if _is_shared(self["event_type"]):
+            # What is forgotten meanwhile is to be so for the next handler.
+            if self.subject_keys is None and _is_shared(self["event_type"]):
                 self._event = event
         return event
 
     def _decoded(self) -> DomainEvent:
-        event = _decoder(self["event_type"], self["event_version"])(self["payload"])
+        event = _decoder(self["event_type"], self["event_version"])(self.payload)
         stamp_event(
             event,
             self["aggregate_type"],

@@ -12,6 +12,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.infrastructure.relay.outages import outage_of
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
@@ -87,6 +88,10 @@ class Run(HandlerRun):
             return self.carried.given(self.row)
         return [self.carried.given(row) for row in self.rows]
 
+    def secrets(self) -> Sequence[str]:
+        """Return what no error of it may tell: it was in sealed fields (O6)."""
+        return tuple(each for row in self.rows or (self.row,) for each in row.secrets)
+
     def end(self, reason: str) -> None:
         """Cancel it, and let nothing of it commit any more.
 
@@ -158,7 +163,7 @@ def give_up(run: Run) -> Verdict:
 
 def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason: str) -> Verdict:
     """Decide about an event that a broker does not take."""
-    attempts, reason = attempts + 1, storable(reason)
+    attempts, reason = attempts + 1, storable(scrubbed(reason, row.secrets))
     delay = publisher.schedule.delay_after(attempts)
     about = {
         "publisher": publisher.name,
@@ -205,20 +210,20 @@ def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
         "handler %s failed over event %s %s after its effect had committed, which counts as success",
         *_named(run),
         extra=_about(run),
-        exc_info=error,
+        exc_info=traceback_of(error, run.secrets()),
     )
-    return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(error))
+    return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(run, error))
 
 
 def _failed(run: Run, error: BaseException) -> Verdict:
     if run.is_of_several and not isinstance(error, SecondCommit):
-        return Verdict(SPLIT, 0, 0.0, _told(error))
+        return Verdict(SPLIT, 0, 0.0, _told(run, error))
     attempts = run.attempts + 1
     delay = _delay(run, error, attempts)
     about = {**_about(run), "attempts": attempts}
     # What a handler says on purpose has its reason in its words, and nothing to look for in a traceback.
     meant = isinstance(error, Reject | RetryAfter)
-    reason, trace = _told(error), None if meant else error
+    reason, trace = _told(run, error), None if meant else traceback_of(error, run.secrets())
     if delay is None:
         _log.critical(
             "handler %s is dead for event %s %s: retry or skip it: %s",
@@ -245,12 +250,12 @@ def _delay(run: Run, error: BaseException, attempts: int) -> float | None:
     return None if delay is None else min(float(delay), DELAY_SECONDS_MAX)
 
 
-def _told(error: BaseException) -> str:
+def _told(run: Run, error: BaseException) -> str:
     try:
         words = str(error)
     except Exception as broken:  # noqa: BLE001 - an error's words are the handler's code too
         words = f"(its own text failed with {type(broken).__name__})"
-    return storable(f"{type(error).__name__}: {words}")
+    return storable(f"{type(error).__name__}: {scrubbed(words, run.secrets())}")
 
 
 def storable(text: str) -> str:

@@ -15,7 +15,9 @@ import attrs
 
 from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import traceback_of
 from outbox_kernel.infrastructure.relay.running import DONE, Away, GivenBack, Verdict, refused
+from outbox_kernel.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Outcome
@@ -67,7 +69,9 @@ class Sending:
 
     async def _send(self, row: LoggedEvent) -> Outcome:
         try:
-            message = message_of(row)
+            message = message_of(row, self.carried.publisher.sensitive)
+        except Unavailable as away:
+            return Outage(str(away))
         except Exception as error:  # noqa: BLE001 - whatever is stored, it is that event's affair alone
             return Refused(
                 f"it makes no message ({type(error).__name__}: {error}): look at its payload and headers"
@@ -77,10 +81,11 @@ class Sending:
         except asyncio.CancelledError:
             raise GivenBack from None  # told to stop before it was confirmed
         except Exception as error:  # noqa: BLE001 - what an outlet fails over is that event's affair, too
-            _log.exception(
+            _log.error(
                 "the outlet of publisher %s failed over event %s",
                 *(self.carried.name, row.event_id),
                 extra={"publisher": self.carried.name},
+                exc_info=traceback_of(error, row.secrets),
             )
             return Refused(
                 f"its outlet failed over it ({type(error).__name__}: {error}): look at the relay's log"

@@ -242,6 +242,7 @@ class Shift:
         """Learn what is due, and take and give what has changed hands, now and then or when there is reason."""
         await _wait(self.to_balance, self.balance_seconds)
         self.to_balance.clear()
+        await self.ownership.log.look_at_keys()
         await self.learn()
         while await self.ownership.balance():
             self.wake_up()

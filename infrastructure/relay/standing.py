@@ -9,14 +9,19 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.infrastructure.relay.outages import is_lost_race, outage_of
 from outbox_kernel.infrastructure.relay.pausing import Pause
 from outbox_kernel.infrastructure.relay.running import storable
 from outbox_kernel.kernel.errors import Unavailable
 from outbox_kernel.kernel.retry import EXPONENTIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _log = logging.getLogger("outbox.relay")
 
@@ -42,14 +47,14 @@ class Standing:
         """Whether nothing is to be run, not even one event that asks."""
         return self.pause is not None and time.monotonic() < self._rests_until
 
-    def begin(self, error: BaseException, started: float) -> None:
-        """Take note of an outage that a run has met, which was started at that moment."""
+    def begin(self, error: BaseException, started: float, secrets: Sequence[str] = ()) -> None:
+        """Take note of an outage that a run has met, which was started at that moment; of these nothing is told."""
         if is_lost_race(error) and self._races < RACES_MAX:
             self._races += 1
             return
         if started < self._rests_until:
             return  # it was under way already when another one met it
-        reason = storable(outage_of(error) or "")
+        reason = storable(scrubbed(outage_of(error) or "", secrets))
         if self.pause is None:
             self.pause = Pause(reason, datetime.now(UTC))
             _log.warning(
@@ -57,7 +62,7 @@ class Standing:
                 *(self.handler, reason),
                 extra={"handler": self.handler},
                 # What a handler says on purpose has nothing to look for in a traceback.
-                exc_info=None if isinstance(error, Unavailable) else error,
+                exc_info=None if isinstance(error, Unavailable) else traceback_of(error, secrets),
             )
         elif self.pause.reason != reason:
             self.pause = attrs.evolve(self.pause, reason=reason)

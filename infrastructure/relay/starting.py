@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay.line import Line, Step
     from outbox_kernel.infrastructure.relay.lines import Lines
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
@@ -67,11 +69,13 @@ class Assembly:
     schema: str | None
     now: datetime | None
     takes_all: bool
+    master_keys: MasterKeys | None = None
 
     async def shift(self) -> Shift:
         """Subscribe, and return all that works under the lease."""
         forget_decoders()
-        control = Log(self.lines.control, self.lease, self.schema, self.now)
+        keys = KeysInHand(self.master_keys)
+        control = Log(self.lines.control, self.lease, self.schema, self.now, keys)
         server = await _server(control)
         subscriptions, revision = await self._subscribe(control, server.number)
         database = str((await self.lines.control.fetch(DATABASE))[0][0])

@@ -10,7 +10,7 @@ import attrs
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
 from outbox_kernel.kernel.context import current_headers
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 from outbox_kernel.kernel.identity import uuid_of
 from outbox_kernel.kernel.testing.copying import copied, refill
 from outbox_kernel.kernel.testing.identities import WeakIdentityMap
@@ -168,7 +168,7 @@ class InMemoryStore:
     ) -> None:
         """Store all of it, or raise and store nothing."""
         events = in_order([*emitted, *(event for change in changes for event in change.events)])
-        envelopes = [seal(event) for event in events]
+        envelopes = [enveloped(event) for event in events]
         self._check_ids(envelopes)
         self._check_streams(envelopes)
         self._check_first_lives(changes)

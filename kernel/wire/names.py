@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 EVENT_VERSION = "eventVersion"
+# Under which a stored payload has its sealed fields: no field can be called so (O6).
+SEALED = "$sealed"
 
 _ENVELOPE_NAMES = {"event_id": "eventId", "occurred_at": "occurredOn"}
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 # What is shown of a secret.
 MASK = "***"
+# In a field's metadata: which field says whose it is, and its value once that one is forgotten (O6).
+SUBJECT = "kernel.subject"
+FORGOTTEN = "kernel.forgotten"
 
 
 @attrs.frozen(eq=False)
@@ -34,6 +37,9 @@ class RecordField:
     # Not to be shown (K11); and if its type says so, the `repr` of its class does not know of it.
     is_sensitive: bool = False
     is_marked: bool = False
+    # The field that says whose it is, if a store is to encrypt it with that one's key; and its value without that key.
+    subject: str | None = None
+    forgotten: Any = attrs.field(factory=lambda: attrs.NOTHING)
 
 
 def is_record(cls: object) -> TypeGuard[type[Any]]:
@@ -152,11 +158,16 @@ def maker_of(cls: type[Any]) -> Callable[[Any], Any]:
 
 def is_marked(declared: Any) -> bool:
     """Tell whether a type says itself that it is a secret: `Annotated[str, sensitive()]`."""
+    return says(declared, "sensitive")
+
+
+def says(declared: Any, key: str) -> bool:
+    """Tell whether a type is annotated with metadata of ours that has this key."""
     while True:
         if isinstance(declared, NewType):
             declared = declared.__supertype__
         elif get_origin(declared) is Annotated:
-            if any(map(_marks, get_args(declared)[1:])):
+            if any(_said(annotation, key) for annotation in get_args(declared)[1:]):
                 return True
             declared = get_args(declared)[0]
         else:
@@ -197,6 +208,8 @@ def _of_attrs(field: attrs.Attribute[Any]) -> RecordField:
         bool(field.eq if field.hash is None else field.hash),
         marked or bool(field.metadata.get("sensitive")),
         marked,
+        field.metadata.get(SUBJECT),
+        field.metadata.get(FORGOTTEN, attrs.NOTHING),
     )
 
 
@@ -217,15 +230,19 @@ def _of_dataclass(field: dataclasses.Field[Any], hints: dict[str, Any]) -> Recor
 
 
 def _of_model(name: str, field: Any) -> RecordField:
-    marked = any(map(_marks, field.metadata)) or is_marked(field.annotation)
+    marked = any(_said(each, "sensitive") for each in field.metadata) or is_marked(field.annotation)
+    subjects = [each.metadata[SUBJECT] for each in field.metadata if _said(each, SUBJECT)]
     return RecordField(
-        name, name, field.annotation, field.is_required(), is_sensitive=marked, is_marked=marked
+        *(name, name, field.annotation, field.is_required()),
+        is_sensitive=marked,
+        is_marked=marked,
+        subject=next(iter(subjects), None),
     )
 
 
-def _marks(annotation: Any) -> bool:
+def _said(annotation: Any, key: str) -> Any:
     metadata = getattr(annotation, "metadata", None)
-    return isinstance(metadata, Mapping) and bool(metadata.get("sensitive"))
+    return metadata.get(key) if isinstance(metadata, Mapping) else None
 
 
 def _hints(cls: type[Any]) -> dict[str, Any]:

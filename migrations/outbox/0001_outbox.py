@@ -60,6 +60,7 @@ def upgrade() -> None:
     _progress()
     _cursors()
     _past_cursors()
+    _subject_keys()
     _views()
 
 
@@ -332,6 +333,33 @@ def _past_cursors() -> None:
     op.create_index("outbox_cursors_past_idx", "outbox_cursors_past", ["subscription", "shard", "until"])
 
 
+def _subject_keys() -> None:
+    op.create_table(
+        "outbox_subject_keys",
+        _column("id", sa.Uuid, "by which sealed fields name it"),
+        _moment("created_at", "when something was first sealed with it"),
+        sa.Column("forgotten_at", MOMENT, comment="when it was destroyed: what it sealed is forgotten"),
+        _column("subject", sa.Text, "whose it is, as the events' own fields say it"),
+        sa.Column(
+            "master_key", sa.Text, comment="id of the master key that encrypts it; null once it is destroyed"
+        ),
+        sa.Column("wrapped", sa.Text, comment="the key, encrypted; null once it is destroyed"),
+        sa.PrimaryKeyConstraint("id", name="outbox_subject_keys_pkey"),
+        sa.CheckConstraint(
+            "(forgotten_at IS NULL) = (wrapped IS NOT NULL) AND (wrapped IS NULL) = (master_key IS NULL)",
+            name="outbox_subject_keys_forgotten_check",
+        ),
+        comment="A key for each subject, which encrypts the sealed fields of its events; to forget destroys it.",
+    )
+    op.create_index(
+        "outbox_subject_keys_living",
+        "outbox_subject_keys",
+        ["subject"],
+        unique=True,
+        postgresql_where=sa.text("forgotten_at IS NULL"),
+    )
+
+
 EVENT_SHARD = "get_byte(uuid_send(coalesce(event.aggregate_id, event.event_id)), 15) % 32"
 OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {EVENT_SHARD}"
 FLOOR = "(SELECT server.floor FROM outbox_servers AS server WHERE server.number = progress.server)"
@@ -474,6 +502,7 @@ def _passed_at() -> str:
 def downgrade() -> None:
     for view in ("outbox", "outbox_status", "outbox_log", "outbox_cursor_places"):
         op.execute(f"DROP VIEW {view}")
+    op.drop_table("outbox_subject_keys")
     for table in ("cursors_past", "cursors", "progress", "servers", "relays", "subscriptions", "receipts"):
         op.drop_table(f"outbox_{table}")
     op.drop_table("outbox_deliveries")

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import asyncpg
 import httpx
 import pytest
 from graphql import build_client_schema, get_introspection_query, print_schema
@@ -18,6 +17,7 @@ from tests import servers
 from tests.asking import KEY, bearer, problem
 from tests.e2e.test_api import ACCEPT, CREATE, INVITE, RESEND
 from tests.migrated import migrated_database
+from tests.opening import tokens_sent
 from tests.processes import Serving
 
 REVOKE = "mutation ($id: UUID!) { revokeFamilyMemberInvitation(invitationId: $id) }"
@@ -66,21 +66,8 @@ def known(api: str, database: str) -> dict[str, list[str]]:
             for number in range(3)
         ]
     invitations = [each["data"]["inviteFamilyMemberByEmail"]["invitationId"] for each in sent]
-    tokens = servers.run(tokens_of(database, family_id))
+    tokens = servers.run(tokens_sent(database, family_id))
     return {"families": [family_id], "invitations": invitations, "tokens": tokens}
-
-
-async def tokens_of(database: str, family_id: str) -> list[str]:
-    connection = await asyncpg.connect(database)
-    try:
-        rows = await connection.fetch(
-            "SELECT payload->'token'->>'value' AS token FROM outbox_events "
-            "WHERE event_type = 'FamilyMemberInvited' AND payload->'familyId'->>'value' = $1",
-            family_id,
-        )
-    finally:
-        await connection.close()
-    return [row["token"] for row in rows]
 
 
 def test_whatever_operation_is_run_is_answered_by_graphql(api: str, known: dict[str, list[str]]) -> None:

@@ -37,7 +37,7 @@ async def session(empty_postgres_url: str) -> AsyncIterator[AsyncSession]:
     await engine.dispose()
 
 
-def record(event_type: str = "AccountCreated") -> OutboxRecord:
+def record(event_type: str = "test.signed_up") -> OutboxRecord:
     return OutboxRecord(
         event_id=uuid4(),
         event_type=event_type,

@@ -43,9 +43,11 @@ class FamilyMemberInvited(DomainEvent):
 
     invitation_id: InvitationId
     family_id: FamilyId
-    email: Email = sensitive()
+    # Whoever is invited has no id of a user's yet.
+    email: Email = sensitive(subject="invitation_id", forgotten=Email("forgotten@forgotten.invalid"))
     role: Role
-    token: InvitationToken = sensitive()
+    # No digest is kept of it, so that it opens nothing.
+    token: InvitationToken = sensitive(subject="invitation_id", forgotten=InvitationToken("_" * 43))
     expires_at: datetime
     invited_by_user_id: UserId
     is_resend: bool

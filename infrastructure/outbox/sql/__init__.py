@@ -15,6 +15,7 @@ _TABLES = (
     "outbox_status",
     "outbox_arrivals",
     "outbox_log",
+    "outbox_subject_keys",
 )
 
 

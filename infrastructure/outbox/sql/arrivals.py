@@ -6,6 +6,8 @@ from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # Whether what is there under an id is what came. A body in snake case repeats the context, and who knows the event's
 # class tells its own fields from that: a name of the context that only one of the two has is nobody's difference.
+# What is sealed by one key in both is the same if the texts are; where one of the two is clear, or has another key
+# since its subject was forgotten, nobody can tell any more.
 _IS_SAME = """
   (event.event_type, event.event_version) = (given.event_type, given.event_version)
   AND (event.aggregate_type, event.aggregate_id, event.aggregate_version)
@@ -14,7 +16,15 @@ _IS_SAME = """
     SELECT event.payload - keys = given.payload::jsonb - keys
     FROM (SELECT ARRAY(
       SELECT key FROM jsonb_object_keys(event.headers || given.headers::jsonb) AS key
-      WHERE NOT (event.payload ? key AND given.payload::jsonb ? key)) AS keys) AS repeated)
+      WHERE NOT (event.payload ? key AND given.payload::jsonb ? key)
+      UNION ALL SELECT '$sealed'
+      UNION ALL SELECT jsonb_object_keys(coalesce(event.payload -> '$sealed', jsonb_build_object())
+                                         || coalesce(given.payload::jsonb -> '$sealed', jsonb_build_object()))
+      ) AS keys) AS repeated)
+  AND NOT EXISTS (
+    SELECT FROM jsonb_each(event.payload -> '$sealed') AS mine
+    JOIN jsonb_each(given.payload::jsonb -> '$sealed') AS its USING (key)
+    WHERE mine.value -> 'key' = its.value -> 'key' AND mine.value -> 'text' <> its.value -> 'text')
 """
 
 # Store what a queue has brought, in the order in which it came: as events, or, of what was there already, as arrivals.

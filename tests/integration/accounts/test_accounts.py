@@ -15,15 +15,16 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 from contexts.accounts.domain import AccountNotFound, EmailTaken
-from contexts.accounts.events import AccountRole
+from contexts.accounts.events import AccountEmailChanged, AccountRole
 from contexts.accounts.persistence import SqlAccountsUnitOfWork, accounts_metadata
 from contexts.accounts.use_cases import ChangeEmail, ChangeEmailHandler, SignUp, SignUpHandler
 from outbox_kernel.infrastructure.outbox.migrator import downgrade
 from outbox_kernel.infrastructure.settings import Settings
+from tests.opening import events_told
 from tests.stumbling import stumbling
 
 EVENTS = """
-SELECT aggregate_id, aggregate_version, event_type, payload->>'email'
+SELECT aggregate_id, aggregate_version, event_type
 FROM outbox_events ORDER BY position
 """
 
@@ -47,7 +48,7 @@ async def test_signing_up_commits_the_account_with_its_event(container: Containe
     assert await rows("SELECT id, email, role, version FROM accounts") == [
         (account_id, "ada@example.org", "admin", 1)
     ]
-    assert await rows(EVENTS) == [(account_id, 1, "AccountCreated", "ada@example.org")]
+    assert await rows(EVENTS) == [(account_id, 1, "AccountCreated")]
 
 
 async def test_an_address_that_is_taken_is_refused_and_leaves_nothing(
@@ -70,7 +71,7 @@ async def test_two_who_sign_up_with_one_address_at_once_give_one_account(
     (refusal,) = (each for each in outcomes if isinstance(each, BaseException))
     assert isinstance(refusal, EmailTaken)
     assert await rows("SELECT id FROM accounts") == [(account_id,)]
-    assert await rows(EVENTS) == [(account_id, 1, "AccountCreated", "ada@example.org")]
+    assert await rows(EVENTS) == [(account_id, 1, "AccountCreated")]
 
 
 async def test_two_who_change_one_account_at_once_come_one_after_the_other(
@@ -85,9 +86,11 @@ async def test_two_who_change_one_account_at_once_come_one_after_the_other(
         )
     )
     changes = await rows(EVENTS)
-    assert [version for _, version, _, _ in changes] == [1, 2, 3]
-    assert {email for *_, email in changes[1:]} == {"ada@one.example", "ada@two.example"}
-    assert await rows("SELECT email, version FROM accounts") == [(changes[-1][3], 3)]
+    told = await events_told(container[Settings].required_database_url, "AccountEmailChanged")
+    addresses = [event.email for event in told if isinstance(event, AccountEmailChanged)]
+    assert [version for _, version, _ in changes] == [1, 2, 3]
+    assert {*addresses} == {"ada@one.example", "ada@two.example"}
+    assert await rows("SELECT email, version FROM accounts") == [(addresses[-1], 3)]
 
 
 async def test_another_accounts_address_cannot_be_taken_over(container: Container, rows: Any) -> None:

@@ -38,10 +38,10 @@ from tests.integration.families.test_families import (
     BO,
     MEMBERS,
     STREAM,
-    TOKENS,
     accept,
     invite,
     newest_token,
+    tokens_of,
 )
 
 AT_ONCE = 200
@@ -104,7 +104,7 @@ async def test_of_many_who_invite_one_address_one_invites_and_each_other_resends
     assert await rows(STREAMS, family=str(home.family_id)) == [
         (invitation_id, number, number > 1) for number in range(1, len(sent) + 1)
     ]
-    tokens = [token for (token,) in await rows(TOKENS, id=invitation_id)]
+    tokens = await tokens_of(container, invitation_id)
     await container[AcceptFamilyMemberInvitationHandler].handle(
         AcceptFamilyMemberInvitation(tokens[-1], uuid4())
     )
@@ -138,7 +138,7 @@ async def test_of_two_who_send_one_again_one_does_and_the_other_is_told(
 async def test_of_two_who_accept_with_one_token_one_joins(
     container: Container, rows: Any, home: Home
 ) -> None:
-    token, barrier = await newest_token(rows, await invite(container, home)), asyncio.Barrier(2)
+    token, barrier = await newest_token(container, await invite(container, home)), asyncio.Barrier(2)
     outcomes = await all_of(
         *(
             AcceptFamilyMemberInvitationHandler(InStep(container, barrier)).handle(
@@ -159,7 +159,7 @@ async def test_two_who_join_one_family_at_once_are_both_in(
     for email in (BO, "carol@example.org"):
         command = InviteFamilyMemberByEmail(home.family_id, email, home.owner)
         sent = await container[InviteFamilyMemberByEmailHandler].handle(command)
-        tokens.append(await newest_token(rows, sent.invitation_id))
+        tokens.append(await newest_token(container, sent.invitation_id))
     barrier = asyncio.Barrier(2)
     await asyncio.gather(
         *(
@@ -198,7 +198,7 @@ async def test_who_accepts_while_being_invited_again_is_a_member_and_not_invited
     container: Container, rows: Any, home: Home, at: int, told: type[Exception]
 ) -> None:
     invitation_id = await invite(container, home)
-    token = await newest_token(rows, invitation_id)
+    token = await newest_token(container, invitation_id)
     uow = Overtaken(container, at, lambda: accept(container, token, uuid4()))
     with pytest.raises(told):
         await InviteFamilyMemberByEmailHandler(uow).handle(

@@ -24,18 +24,16 @@ from contexts.families.use_cases import (
     RevokeFamilyMemberInvitation,
     RevokeFamilyMemberInvitationHandler,
 )
+from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel.testing import FrozenClock, using_clock
 from tests.integration.families.conftest import Home
+from tests.opening import tokens_sent
 
 BO = "bo@example.org"
 
 STREAM = """
 SELECT aggregate_version, event_type, payload->'isResend' FROM outbox_events
 WHERE aggregate_id = :id ORDER BY position
-"""
-TOKENS = """
-SELECT payload->'token'->>'value' FROM outbox_events
-WHERE aggregate_id = :id AND payload ? 'token' ORDER BY position
 """
 MEMBERS = "SELECT user_id, email, role FROM family_members WHERE family_id = :id ORDER BY joined_at"
 
@@ -45,9 +43,12 @@ async def invite(container: Container, home: Home) -> UUID:
     return (await container[InviteFamilyMemberByEmailHandler].handle(command)).invitation_id
 
 
-async def newest_token(rows: Any, invitation_id: UUID) -> str:
-    token: str = (await rows(TOKENS, id=invitation_id))[-1][0]
-    return token
+async def tokens_of(container: Container, invitation_id: UUID) -> list[str]:
+    return await tokens_sent(container[Settings].required_database_url, invitation_id)
+
+
+async def newest_token(container: Container, invitation_id: UUID) -> str:
+    return (await tokens_of(container, invitation_id))[-1]
 
 
 async def accept(container: Container, token: str, user_id: UUID) -> None:
@@ -90,7 +91,7 @@ async def test_from_the_invitation_to_the_member(container: Container, rows: Any
     assert await invite(container, home) == invitation_id
     command = ResendFamilyMemberInvitation(invitation_id, home.owner)
     await container[ResendFamilyMemberInvitationHandler].handle(command)
-    tokens = [token for (token,) in await rows(TOKENS, id=invitation_id)]
+    tokens = await tokens_of(container, invitation_id)
     for old in tokens[:-1]:
         with pytest.raises(TokenUnknown):
             await accept(container, old, bo)
@@ -115,7 +116,7 @@ async def test_from_the_invitation_to_the_member(container: Container, rows: Any
 
 async def test_the_row_keeps_no_token(container: Container, rows: Any, home: Home) -> None:
     invitation_id = await invite(container, home)
-    token = await newest_token(rows, invitation_id)
+    token = await newest_token(container, invitation_id)
     [(row,)] = await rows(
         "SELECT row_to_json(found)::text FROM family_member_invitations AS found WHERE id = :id",
         id=invitation_id,

@@ -117,7 +117,7 @@ async def revoking(container: Container, rows: Any, home: Home) -> tuple[Any, An
 
 
 async def accepting(container: Container, rows: Any, home: Home) -> tuple[Any, Any]:
-    token = await newest_token(rows, await invite(container, home))
+    token = await newest_token(container, await invite(container, home))
     return AcceptFamilyMemberInvitationHandler, AcceptFamilyMemberInvitation(token, uuid4())
 
 

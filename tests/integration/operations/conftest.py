@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from attrs import frozen
 
+from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.outbox import outbox_metadata
@@ -19,9 +20,10 @@ from tests import servers
 
 TABLES = (
     "outbox_events, outbox_deliveries, outbox_receipts, outbox_subscriptions, outbox_relays, outbox_cursors, "
-    "outbox_progress, outbox_cursors_past, outbox_servers, outbox_arrivals"
+    "outbox_progress, outbox_cursors_past, outbox_servers, outbox_arrivals, outbox_subject_keys"
 )
 HANDLER = "bank.Letters"
+Result = tuple[int | str | None, str, str]
 
 
 @frozen
@@ -213,3 +215,35 @@ async def outbox(outbox_url: str) -> AsyncIterator[Outbox]:
     yield Outbox(Desk(connection), outbox_url)
     await connection.execute(f"TRUNCATE {TABLES} RESTART IDENTITY")
     await connection.close()
+
+
+@pytest.fixture
+def by_hand(outbox_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put rows into an empty outbox; the commands' own loop runs afterwards."""
+    for name in ("OUTBOX_SCHEMA", "OUTBOX_CONTEXTS", "OUTBOX_CHANNEL", "OUTBOX_CLEANUP_DAYS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DATABASE_URL", outbox_url)
+
+    def on_outbox(work: Callable[[Outbox], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            connection = await asyncpg.connect(outbox_url)
+            try:
+                return await work(Outbox(Desk(connection), outbox_url))
+            finally:
+                await connection.close()
+
+        return servers.run(run())
+
+    yield on_outbox
+    on_outbox(lambda outbox: outbox.execute(f"TRUNCATE {TABLES} RESTART IDENTITY"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], by_hand: Any) -> Callable[..., Result]:
+    def typed(*words: object) -> Result:
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return typed

@@ -5,56 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import asyncpg
 import click
 import pytest
 
-from outbox_kernel.infrastructure.cli import main
-from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.outbox import branches
-from tests import servers
 from tests.a_second_migration import with_a_second
-from tests.integration.operations.conftest import HANDLER, TABLES, Outbox
+from tests.integration.operations.conftest import HANDLER, Outbox
 
 Result = tuple[int | str | None, str, str]
-
-
-@pytest.fixture
-def by_hand(outbox_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Put rows into an empty outbox; the commands' own loop runs afterwards."""
-    for name in ("OUTBOX_SCHEMA", "OUTBOX_CONTEXTS", "OUTBOX_CHANNEL", "OUTBOX_CLEANUP_DAYS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DATABASE_URL", outbox_url)
-
-    def on_outbox(work: Callable[[Outbox], Awaitable[Any]]) -> Any:
-        async def run() -> Any:
-            connection = await asyncpg.connect(outbox_url)
-            try:
-                return await work(Outbox(Desk(connection), outbox_url))
-            finally:
-                await connection.close()
-
-        return servers.run(run())
-
-    yield on_outbox
-    on_outbox(lambda outbox: outbox.execute(f"TRUNCATE {TABLES} RESTART IDENTITY"))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], by_hand: Any) -> Callable[..., Result]:
-    def typed(*words: object) -> Result:
-        with pytest.raises(SystemExit) as ended:
-            main([str(word) for word in words])
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
-
-    return typed
 
 
 async def dead_event(outbox: Outbox) -> Any:

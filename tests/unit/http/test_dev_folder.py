@@ -57,6 +57,20 @@ def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
     assert (tmp_path / "token-key").stat().st_mode & 0o077 == 0
 
 
+def test_the_master_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
+    """O6: what is sealed in one run can be opened in the next."""
+    folder = DevFolder(tmp_path)
+    made = folder.made_master_keys()
+    assert made == folder.made_master_keys()
+    assert made.active == "dev"
+    assert (tmp_path / "master-key").stat().st_mode & 0o077 == 0
+    (tmp_path / "master-key").write_text("dev:short")
+    with pytest.raises(
+        FolderRefused, match="master-key holds no key that serves: put back the one that was there"
+    ):
+        folder.made_master_keys()
+
+
 def test_a_key_that_was_never_written_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "token-key").touch()
     assert not DevFolder(tmp_path).token_key()

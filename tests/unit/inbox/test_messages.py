@@ -200,3 +200,49 @@ def test_what_no_outbox_can_hold_is_told_with_its_reason(
 def test_a_body_that_is_no_object_is_none(body: bytes, reason: str) -> None:
     with pytest.raises(Unstorable, match=reason):
         read(EVENT, NOTED, body)
+
+
+def sealed_type(layout: Any = "snake") -> type[DomainEvent]:
+    from outbox_kernel.kernel import sensitive
+
+    @event("order.whispered", layout=layout)
+    class OrderWhispered(DomainEvent):
+        buyer_id: str
+        home_address: str | None = sensitive(subject="buyer_id")
+
+    return OrderWhispered
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"buyer_id": None}, "its 'home_address' is kept for the subject in 'buyer_id', which has none"),
+        ({"buyer_id": "b" * 501}, "which has 501 characters"),
+        (
+            {"$sealed": {}},
+            r"its body has a key '\$sealed', under which an outbox has what it has encrypted itself",
+        ),
+    ],
+)
+def test_what_could_not_be_sealed_here_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    """O6: and so is what looks as if it were already."""
+    body = {
+        "event_id": EVENT,
+        "occurred_at": TOLD,
+        "buyer_id": "ada",
+        "home_address": "12 Byron Row",
+        **changes,
+    }
+    with isolated_definitions():
+        sealed_type()
+        with pytest.raises(Unstorable, match=sentence):
+            read(None, {"event_type": "order.whispered", "event_version": 1}, json.dumps(body).encode())
+
+
+def test_what_has_nothing_to_seal_needs_no_subject() -> None:
+    """O6."""
+    body = {"event_id": EVENT, "occurred_at": TOLD, "buyer_id": None, "home_address": None}
+    with isolated_definitions():
+        sealed_type()
+        found = read(None, {"event_type": "order.whispered"}, json.dumps(body).encode())
+    assert json.loads(found.payload)["home_address"] is None

@@ -24,6 +24,8 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "DefinedTwice": (("UnitOfWork", "contexts.shop", None), {}),
     "DiscoveryError": (({"shop.handlers": ValueError("a sentence")},), {}),
     "EngineRefused": (("psycopg",), {}),
+    "FieldNotOpened": (("bank.opened", UUID(int=1), "owner", "it was changed"), {}),
+    "MasterKeyUnfit": (("2026-10", "is not in OUTBOX_MASTER_KEYS: add it"), {}),
     "MissingExtra": (("http", "the API"), {}),
     "NoStoreToWaitIn": (("cart.left_behind", datetime(2126, 1, 2, tzinfo=UTC)), {}),
     "ProjectElsewhere": ((Path("elsewhere"),), {}),

@@ -14,7 +14,7 @@ from outbox_kernel.errors import AggregateHasNoId
 from outbox_kernel.kernel import AggregateRoot, DomainEvent, EventBus, aggregate, event
 from outbox_kernel.kernel.bus import stream_of
 from outbox_kernel.kernel.catalogue import isolated_definitions
-from outbox_kernel.kernel.envelope import seal
+from outbox_kernel.kernel.envelope import enveloped
 from outbox_kernel.kernel.errors import IdentityMoved
 from outbox_kernel.kernel.identity import KEY_NAMESPACE, stream_key
 from outbox_kernel.kernel.testing import InMemoryStore, InMemoryUnitOfWork, run_handler
@@ -107,7 +107,7 @@ def test_an_event_carries_the_key_of_its_aggregate(made: AggregateRoot, key: str
     made.record(placed := Placed("x"))
     derived = uuid5(KEY_NAMESPACE, key)
     assert (placed.aggregate_id, placed.aggregate_key, placed.aggregate_version) == (derived, key, 1)
-    assert (seal(placed).aggregate_id, seal(placed).aggregate_key) == (derived, key)
+    assert (enveloped(placed).aggregate_id, enveloped(placed).aggregate_key) == (derived, key)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_event_of_an_aggregate_whose_row_makes_its_id_waits_for_it() -> None:
     with pytest.raises(
         AggregateHasNoId, match=r"identity\.note without an id.*flush the aggregate before it records"
     ):
-        seal(first)
+        enveloped(first)
     note.id = 7
     note.record(third := Placed("third"))
     assert note.collect_events() == (first, second, third)

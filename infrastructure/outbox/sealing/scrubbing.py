@@ -1,0 +1,95 @@
+"""What errors say, without what was in sealed fields: it would outlive their keys in tables and logs (O6, K11).
+
+An error is somebody else's words, and may quote a value whole, cut or escaped. So whatever piece of a value is long
+enough to be one is masked, in either case and in the usual ways to write it. What hides a value on purpose, as a cipher
+or a digest does, is not found; nor are the names of keys in free JSON, and values of fewer than four characters.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+from outbox_kernel.kernel.wire.records import MASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+CHARACTERS_MIN = 4
+# A piece of a value so long is taken for it; a shorter value only whole.
+PIECE_CHARACTERS = 8
+# What is longer is not searched for, nor searched: nothing of such an error is told.
+CHARACTERS_MAX = 200_000
+NOT_SHOWN = f"{MASK} (what it says is not shown: it, or what it may quote, is too long to look through)"
+
+
+class Scrubbed(Exception):
+    """An error as it may be logged: its traceback as text."""
+
+
+def texts_in(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return the texts that may not be told of values as JSON has them."""
+    return tuple(text for value in values for text in _texts(value) if len(text) >= CHARACTERS_MIN)
+
+
+def scrubbed(text: str, secrets: Sequence[str]) -> str:
+    """Return a text with what it has of these masked."""
+    if not secrets:
+        return text
+    if len(text) + sum(map(len, secrets)) > CHARACTERS_MAX:
+        return NOT_SHOWN
+    pieces: dict[int, set[str]] = {}
+    for written in {_folded(each) for secret in secrets for each in _ways_to_write(secret)}:
+        size = min(len(written), PIECE_CHARACTERS)
+        found = pieces.setdefault(size, set())
+        found.update(written[start : start + size] for start in range(len(written) - size + 1))
+    return _masked(text, pieces)
+
+
+def traceback_of(error: BaseException | None, secrets: Sequence[str]) -> BaseException | None:
+    """Return what to log for an error: itself, or its traceback without what may not be told."""
+    if error is None or not secrets:
+        return error
+    told = "".join(traceback.TracebackException.from_exception(error).format())
+    return Scrubbed(f"{type(error).__name__}\n{scrubbed(told, secrets)}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _ways_to_write(secret: str) -> Iterator[str]:
+    yield secret
+    yield repr(secret)[1:-1]
+    yield json.dumps(secret)[1:-1]
+    yield quote(secret, safe="", errors="replace")
+    yield quote_plus(secret, errors="replace")
+
+
+def _masked(text: str, pieces: dict[int, set[str]]) -> str:
+    folded = _folded(text)
+    is_hidden = bytearray(len(text))
+    for size, found in pieces.items():
+        for start in range(len(text) - size + 1):
+            if folded[start : start + size] in found:
+                is_hidden[start : start + size] = b"\1" * size
+    shown: list[str] = []
+    for character, hidden, before in zip(text, is_hidden, b"\0" + is_hidden, strict=False):
+        if not hidden:
+            shown.append(character)
+        elif not before:
+            shown.append(MASK)
+    return "".join(shown)
+
+
+def _folded(text: str) -> str:
+    # Character by character, since some have another length in lower case.
+    return "".join(each if len(lower := each.lower()) != 1 else lower for each in text)

@@ -1,0 +1,88 @@
+"""What was in a sealed field is in no error that is stored or logged (O6, K11)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import (
+    NOT_SHOWN,
+    scrubbed,
+    texts_in,
+    traceback_of,
+)
+
+SECRET = 'Ada "Lovelace"\n12 Byron Räw/3'
+
+
+def test_texts_are_those_of_the_values_and_not_of_the_keys() -> None:
+    values = ["12 Byron Row", {"value": 123456, "more": [True, None, "abc", 1.25]}, "abc", False, 999]
+    assert texts_in(values) == ("12 Byron Row", "123456", "1.25")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        SECRET,
+        SECRET.upper(),
+        repr(SECRET),
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        quote(SECRET),
+        quote_plus(SECRET),
+        SECRET.replace("\n", "\\n"),
+    ],
+)
+def test_a_value_is_masked_however_it_is_written(written: str) -> None:
+    shown = scrubbed(f"refused: {written} (sorry)", texts_in([SECRET]))
+    assert shown.startswith("refused: ")
+    assert shown.endswith(" (sorry)")
+    for piece in ("Lovelace", "LOVELACE", "Byron", "BYRON"):
+        assert piece not in shown
+
+
+def test_a_piece_of_a_value_is_masked_too() -> None:
+    token = "Zm9vYmFyYmF6cXV4"
+    assert scrubbed("input_value='Zm9vYmFy...mF6cXV4'", [token]) == "input_value='***...mF6cXV4'"
+    assert scrubbed("Zm9vYmFy Zm9vYmF", [token]) == "*** Zm9vYmF"
+
+
+def test_a_short_value_is_masked_where_it_is_whole() -> None:
+    assert scrubbed("code 1234, not 123 or 12345", ["1234"]) == "code ***, not 123 or ***5"
+
+
+def test_what_has_another_length_in_lower_case_masks_its_own_place() -> None:
+    assert scrubbed("İİ 12 Byron Row ß", ["12 BYRON row"]) == "İİ *** ß"
+
+
+def test_an_error_of_an_event_without_sealed_fields_stays_as_it_is() -> None:
+    error = ValueError("12 Byron Row")
+    assert scrubbed("12 Byron Row", ()) == "12 Byron Row"
+    assert traceback_of(error, ()) is error
+    assert traceback_of(None, ("12 Byron Row",)) is None
+
+
+def test_what_is_too_long_to_look_through_is_not_told() -> None:
+    assert scrubbed("x", ["y" * 200_000]) == NOT_SHOWN
+    assert scrubbed("y" * 200_000, ["abcd"]) == NOT_SHOWN
+
+
+def test_a_traceback_is_logged_without_what_its_errors_say_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    def deliver(address: str) -> None:
+        try:
+            dict[str, str]()[address]
+        except KeyError as error:
+            failure = ValueError(f"no such address: {address}")
+            failure.add_note(f"asked for {address.upper()}")
+            raise failure from error
+
+    with pytest.raises(ValueError, match="no such address") as failed:
+        deliver("12 Byron Row")
+    logging.getLogger("test").error("failed", exc_info=traceback_of(failed.value, ["12 Byron Row"]))
+    assert "ValueError: no such address: ***" in caplog.text
+    assert "KeyError: '***'" in caplog.text
+    assert "in deliver" in caplog.text
+    assert "byron" not in caplog.text.lower()
