@@ -135,9 +135,7 @@ class DevFolder:
 
     def _unreadable(self, file: Path, error: OSError) -> FolderRefused:
         if error.errno == errno.ELOOP:
-            return FolderRefused(
-                file, "is a link to somewhere else: remove it, and `outbox dev` makes a key"
-            )
+            return FolderRefused(file, "is a link to somewhere else: remove it, and `outbox dev` makes a key")
         return FolderRefused(self.path, f"holds a key that cannot be read ({error.strerror}): make it yours")
 
     @property
