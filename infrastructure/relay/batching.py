@@ -109,7 +109,8 @@ class Batching(Handling):
 
     def _run_over(self, worker: Worker, part: list[Work]) -> Run:
         run = self.run_of(worker, part[-1])
-        run.rows = [each.row for each in part]
+        rows = run.rows = [each.row for each in part]
+        run.receipt.secrets = lambda: tuple(each for row in rows for each in row.secrets)
         run.receipt.others = tuple(each.row.event_id for each in part[:-1])
         return run
 

@@ -57,10 +57,10 @@ class Handling:
             former=carried.renamed_from,
             database=self.database,
             tell=lambda: row.delivery(work.attempts + 1),
+            # Not of the run, which has the receipt: what goes round in a circle only the garbage collector frees.
+            secrets=lambda: row.secrets,
         )
-        run = Run(carried, row, work.attempts, receipt, worker.task)
-        receipt.secrets = run.secrets
-        return run
+        return Run(carried, row, work.attempts, receipt, worker.task)
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
@@ -69,7 +69,7 @@ class Handling:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
         except Away as away:
-            self.standing.begin(away.__cause__ or away, run.started, run.secrets())
+            self.standing.begin(away.__cause__ or away, run.started, receipt.secrets())
             raise
         finally:
             receipt.over = True

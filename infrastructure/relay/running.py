@@ -71,10 +71,6 @@ class Run:
             return self.carried.given(self.row)
         return [self.carried.given(row) for row in self.rows]
 
-    def secrets(self) -> tuple[str, ...]:
-        """Return what no error of it may tell: it was in sealed fields (O6)."""
-        return tuple(each for row in self.rows or (self.row,) for each in row.secrets)
-
     def end(self, reason: str) -> None:
         """Cancel it, and let nothing of it commit any more.
 
@@ -195,7 +191,7 @@ def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
         "handler %s failed over event %s %s after its effect had committed, which counts as success",
         *_named(run),
         extra=_about(run),
-        exc_info=traceback_of(error, run.secrets()),
+        exc_info=traceback_of(error, run.receipt.secrets()),
     )
     return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(run, error))
 
@@ -208,7 +204,7 @@ def _failed(run: Run, error: BaseException) -> Verdict:
     about = {**_about(run), "attempts": attempts}
     # What a handler says on purpose has its reason in its words, and nothing to look for in a traceback.
     meant = isinstance(error, Reject | RetryAfter)
-    reason, trace = _told(run, error), None if meant else traceback_of(error, run.secrets())
+    reason, trace = _told(run, error), None if meant else traceback_of(error, run.receipt.secrets())
     if delay is None:
         _log.critical(
             "handler %s is dead for event %s %s: retry or skip it: %s",
@@ -240,7 +236,7 @@ def _told(run: Run, error: BaseException) -> str:
         words = str(error)
     except Exception as broken:  # noqa: BLE001 - an error's words are the handler's code too
         words = f"(its own text failed with {type(broken).__name__})"
-    return storable(f"{type(error).__name__}: {scrubbed(words, run.secrets())}")
+    return storable(f"{type(error).__name__}: {scrubbed(words, run.receipt.secrets())}")
 
 
 def storable(text: str) -> str:
