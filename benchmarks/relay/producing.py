@@ -30,7 +30,8 @@ EVENTS_EACH = 100
 AHEAD_MAX = 10_000
 LOOK_SECONDS = 0.01
 DELIVERED = """
-SELECT coalesce(sum(events), 0)::bigint FROM (SELECT max(events) AS events FROM outbox_progress GROUP BY reader) AS reader
+SELECT coalesce(sum(events), 0)::bigint
+FROM (SELECT max(events) AS events FROM outbox_progress GROUP BY reader) AS reader
 """
 
 

@@ -330,7 +330,10 @@ async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("dropped", "names"),
     [
-        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox_log", "outbox_status", "outbox", CAUSES, INDEX)),
+        (
+            "TABLE outbox_events CASCADE",
+            ("outbox_events", "outbox_log", "outbox_status", "outbox", CAUSES, INDEX),
+        ),
         ("VIEW outbox", ("outbox",)),
         ("VIEW outbox_status", ("outbox_status",)),
         (f"INDEX {INDEX}", (INDEX,)),
