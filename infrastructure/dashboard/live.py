@@ -53,7 +53,8 @@ class Live:
             self._looking = asyncio.create_task(self._look_on(), name="outbox-dashboard-live")
         try:
             yield f"retry: {RETRY_MILLISECONDS}\n\n"
-            number, until = self._number, asyncio.get_running_loop().time() + STREAM_SECONDS_MAX
+            # The first word comes at once: nobody knows what has happened since the page was made.
+            number, until = -1, asyncio.get_running_loop().time() + STREAM_SECONDS_MAX
             while not self._is_closed and asyncio.get_running_loop().time() < until:
                 await self._wait(number)
                 number = self._number

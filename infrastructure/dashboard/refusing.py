@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
+from outbox_kernel.infrastructure.dashboard import words
 from outbox_kernel.infrastructure.dashboard.audit import note_refusal
 from outbox_kernel.infrastructure.dashboard.rendering import render
 from outbox_kernel.infrastructure.dashboard.sealing import THEME
@@ -53,8 +54,8 @@ def _page(request: Request, status: int, sentence: str, headers: dict[str, str] 
             {
                 "title": HTTPStatus(status).phrase,
                 "status": int(status),
-                "happened": _capital(happened or remedy),
-                "remedy": _capital(remedy) if happened else None,
+                "happened": words.sentence(happened or remedy),
+                "remedy": words.sentence(remedy) if happened else None,
                 "base": request.scope["root_path"],
                 "theme": request.cookies.get(THEME, "auto"),
             },
@@ -62,7 +63,3 @@ def _page(request: Request, status: int, sentence: str, headers: dict[str, str] 
         status_code=status,
         headers=headers,
     )
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

@@ -21,8 +21,58 @@ ID_CHARACTERS = 8
 VALUE_CHARACTERS_MAX = 20_000
 _MILLISECONDS_UNDER = 1.0
 _PLAIN_UNDER = 100
+_RATES = (("s", 1), ("min", 60), ("h", 3_600))
+_SHOWN_MIN = 0.1
+# With what the sentences of errors begin that do not begin with a name.
+_BEGINNINGS = frozenset(
+    (
+        *(
+            "a",
+            "all",
+            "an",
+            "another",
+            "ask",
+            "be",
+            "begin",
+            "choose",
+            "correct",
+            "deploy",
+            "fill",
+            "give",
+            "go",
+        ),
+        *(
+            "it",
+            "load",
+            "look",
+            "mend",
+            "name",
+            "no",
+            "nothing",
+            "open",
+            "run",
+            "send",
+            "start",
+            "that",
+            "the",
+        ),
+        *("there", "this", "try", "wait", "what", "without", "write", "you"),
+    )
+)
 
-__all__ = ["ago", "amount", "at_least", "count", "duration", "exact", "marked", "pretty", "rate", "short_id"]
+__all__ = [
+    "ago",
+    "amount",
+    "at_least",
+    "count",
+    "duration",
+    "exact",
+    "marked",
+    "pretty",
+    "rate",
+    "sentence",
+    "short_id",
+]
 
 
 def duration(seconds: float | None) -> str:
@@ -80,11 +130,11 @@ def rate(per_second: float | None) -> str:
         return NONE
     if per_second == 0:
         return "0 /s"
-    for unit, size in (("s", 1), ("min", 60), ("h", 3_600)):
-        if per_second * size >= 1 or unit == "h":
-            number = per_second * size
-            return f"{amount(number) if number >= _PLAIN_UNDER else _rounded(number)} /{unit}"
-    raise AssertionError  # pragma: no cover - the last unit takes all
+    unit, size = next(((unit, size) for unit, size in _RATES if per_second * size >= 1), _RATES[-1])
+    number = per_second * size
+    if number < _SHOWN_MIN:
+        return f"under {_SHOWN_MIN:g} /{unit}"
+    return f"{amount(number) if number >= _PLAIN_UNDER else _rounded(number)} /{unit}"
 
 
 def short_id(value: UUID | str) -> str:
@@ -110,6 +160,13 @@ def marked(sentence: str) -> Markup:
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
         for number, part in enumerate(parts)
     )
+
+
+def sentence(text: str) -> str:
+    """Begin a sentence with a capital letter, unless it begins with a name."""
+    first, _, _ = text.partition(" ")
+    begun = f"{text[:1].upper()}{text[1:]}" if first in _BEGINNINGS else text
+    return begun if begun.endswith((".", "?", "…")) else f"{begun}."
 
 
 def _rounded(number: float) -> str:

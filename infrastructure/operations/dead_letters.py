@@ -176,7 +176,7 @@ async def _batch(
     beyond: int,
     *,
     backwards: bool = False,
-    look_max: int = BATCH_MAX,
+    look_max: int,
 ) -> _Batch:
     """Choose those that are meant among the next ones."""
     statement = sql.chosen(of_kind=meant.kind is not None, backwards=backwards)
@@ -208,7 +208,7 @@ async def _mend(
     arguments, tried, half_done, changed = await meant.arguments(desk), 0, 0, 0
     position: int | None = beyond
     while position is not None and now() < until:
-        batch = await _batch(desk, meant, arguments, position, backwards=backwards)
+        batch = await _batch(desk, meant, arguments, position, backwards=backwards, look_max=BATCH_MAX)
         ready = [each for each in batch.chosen if statement is not RETRY or not each.half_done]
         if ready:
             changed += await change(desk, ready, statement)

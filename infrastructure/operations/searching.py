@@ -95,7 +95,7 @@ async def search(
             "pattern": type_pattern([query.event_type]) if query.event_type else None,
             "types": await query.aggregate.types(desk) if query.aggregate else None,
             "ids": query.aggregate and query.aggregate.ids,
-            "words": _like(query.words) if query.words else None,
+            "words": [_like(each) for each in _writings(query.words)] if query.words else None,
             "status": query.status,
         },
     )
@@ -164,7 +164,13 @@ async def _saying(desk: Desk, found: Sequence[Event], words: str, wanted: int) -
 def _says(row: Mapping[str, Any], words: str) -> bool:
     payload, _ = presentable(row["event_type"], read(row["payload"]))
     # As the server writes it, which has found it so.
-    return words.casefold() in json.dumps(payload, ensure_ascii=False, default=str).casefold()
+    text = json.dumps(payload, ensure_ascii=False, default=str).casefold()
+    return any(each.casefold() in text for each in _writings(words))
+
+
+def _writings(words: str) -> set[str]:
+    """Return the words as they are, which may be a piece of JSON, and as JSON writes them within a text."""
+    return {words, json.dumps(words, ensure_ascii=False)[1:-1]}
 
 
 def _like(words: str) -> str:

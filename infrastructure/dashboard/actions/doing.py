@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from outbox_kernel.infrastructure.dashboard.audit import note_action
 from outbox_kernel.infrastructure.dashboard.sealing import Notice
+from outbox_kernel.infrastructure.dashboard.words import sentence
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.kernel.errors import KernelError
 
@@ -42,12 +43,11 @@ async def done(
         # What of it has committed is there: whoever looks for it later finds who began it.
         note_action(action, visit.request, visit.operator, **about, outcome="broken off")
         raise
-    sentence, came_to = told(result)
+    said, came_to = told(result)
     note_action(action, visit.request, visit.operator, **about, outcome="done", **came_to)
-    return visit.done(Notice(_sentence(sentence)), path, **query)
+    return visit.done(Notice(_sentence(said)), path, **query)
 
 
 def _sentence(text: str) -> str:
     # What is typed at a terminal is a box on the page that asks.
-    text = text.replace("`outbox retry --again`", "retry with “again”")
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    return sentence(text.replace("`outbox retry --again`", "retry with “again”"))

@@ -51,6 +51,7 @@ async def search(visit: Visit) -> Response:
         found=found,
         asks=query.asks,
         is_first=place is None,
+        missed=visit.asked("missed"),
         states=EVENT_STATES,
         from_field=FIELD,
     )

@@ -8,7 +8,7 @@
   const FRESH_MILLISECONDS_MIN = 2000;
   const state = document.querySelector("[data-live]");
   let stream = null;
-  let freshAt = 0;
+  let freshAt = Date.now();
   let waiting = null;
 
   function refresh() {

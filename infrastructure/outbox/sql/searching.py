@@ -22,7 +22,7 @@ _ASKED = """
 (:pattern::text IS NULL OR looked_at.event_type ~ :pattern)
     AND (:types::text[] IS NULL OR looked_at.aggregate_type = ANY (:types))
     AND (:ids::uuid[] IS NULL OR looked_at.aggregate_id = ANY (:ids))
-    AND (:words::text IS NULL OR looked_at.payload::text ILIKE :words)
+    AND (:words::text[] IS NULL OR looked_at.payload::text ILIKE ANY (:words))
 """
 # What an event has to have, before it is asked what became of it.
 _MAY_BE = """
