@@ -25,9 +25,10 @@ FROM (
 ORDER BY number RETURNING position, event_id
 """)  # noqa: S608 - the rule is ours
 
+# What was written by now is below its floor: the snapshots of the transaction that writes it do not see it.
 SERVER = Statement("""
-INSERT INTO {outbox_servers} (identifier, floor) SELECT system_identifier::text, 0 FROM pg_control_system()
-WHERE NOT EXISTS (SELECT FROM {outbox_servers}) RETURNING number
+INSERT INTO {outbox_servers} (identifier, floor)
+SELECT system_identifier::text, (SELECT max(position) FROM {outbox_events}) FROM pg_control_system() RETURNING number
 """)
 
 # A subscription, with its cursors at one reader unless it is retired, and where that stood, step by step.
