@@ -8,9 +8,12 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-import uvicorn
+from outbox_kernel.infrastructure.errors import InfrastructureError, MissingExtra
 
-from outbox_kernel.infrastructure.errors import InfrastructureError
+try:
+    import uvicorn
+except ModuleNotFoundError as error:
+    raise MissingExtra("http", "what serves HTTP") from error
 
 if TYPE_CHECKING:
     import asyncio

@@ -19,7 +19,6 @@ from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.dashboard.security import is_loopback
 from outbox_kernel.infrastructure.errors import MissingExtra
 from outbox_kernel.infrastructure.operations.masking import know_events
-from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
@@ -91,7 +90,7 @@ async def _serve(outbox: Outbox, dashboard: Dashboard, listening: socket.socket,
 
     async def assemble(ending: AsyncExitStack) -> ASGIApp:
         ending.push_async_callback(outbox.close)
-        await database_ready(outbox.engine, outbox.settings, wait=False)
+        await dashboard.check()
         return dashboard
 
     def tell() -> None:

@@ -88,6 +88,10 @@ class Dashboard:
             default=_nowhere,
         )
 
+    async def check(self) -> None:
+        """Look once, and raise whatever keeps pages from being shown."""
+        await self._look()
+
     def close(self) -> None:
         """End what is streamed to browsers, for good, so that the server can stop."""
         self._board.live.close()
