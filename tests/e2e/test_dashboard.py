@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -126,12 +127,12 @@ def test_beyond_this_machine_a_function_says_who_asks(
     ],
 )
 def test_what_it_cannot_be_told_is_a_sentence(words: tuple[str, ...], code: int, sentence: str) -> None:
-    settings = {"DATABASE_URL": "postgresql://localhost/shop"} if words else {}
+    settings: dict[str, Any] = {"DATABASE_URL": "postgresql://localhost/shop"} if words else {}
     assert sentence in failed_in_one_sentence(outbox("dashboard", *words, **settings), code=code)
 
 
 def test_a_key_that_is_too_short_and_a_database_that_is_away_are_sentences() -> None:
-    away = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
+    away: dict[str, Any] = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
     sentence = failed_in_one_sentence(outbox("dashboard", OUTBOX_DASHBOARD_KEY="short", **away))
     assert "key has fewer than 32 characters" in sentence
     assert "127.0.0.1" in failed_in_one_sentence(outbox("dashboard", "--port", "0", **away))
