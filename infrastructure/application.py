@@ -26,7 +26,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
 from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
-from outbox_kernel.infrastructure.operations.desk import desk
+from outbox_kernel.infrastructure.operations.desk import SESSION, desk
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.install import install_capture
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
+    from outbox_kernel.infrastructure.dashboard import Dashboard
+    from outbox_kernel.infrastructure.dashboard.app import Authorize
     from outbox_kernel.infrastructure.operations.overview import Overview
     from outbox_kernel.infrastructure.outbox.install import Target
     from outbox_kernel.infrastructure.outbox.migrator import Step
@@ -63,6 +65,9 @@ _log = logging.getLogger("outbox.start")
 
 # Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
 POOL_SIZE_MAX = 20
+# Pages take milliseconds, and few people look at once.
+DASHBOARD_POOL_SIZE = 5
+DASHBOARD_POOL_SECONDS_MAX = 2.0
 
 
 class Outbox:
@@ -247,6 +252,19 @@ class Outbox:
         async with desk(self.settings, self._engine) as opened:
             return await overview(opened)
 
+    def dashboard(
+        self, *, authorize: Authorize | None = None, prefix: str = "", key: str | None = None
+    ) -> Dashboard:
+        """Make the dashboard as an ASGI application, to be mounted under any path.
+
+        `authorize` says who asks, by an `Operator`; without it only this machine itself is answered. `prefix` is the
+        path below which a proxy shows it. Several processes behind one address need one `key`.
+        """
+        # What it is made of is an extra, and so is asked for here alone.
+        from outbox_kernel.infrastructure.dashboard import Dashboard  # noqa: PLC0415
+
+        return Dashboard(self.settings, self._dashboard_engine(), authorize=authorize, prefix=prefix, key=key)
+
     async def close(self) -> None:
         """Close the connections of the engines that this object made; what is asked of it later opens new ones."""
         for engine in self._engines:
@@ -263,6 +281,20 @@ class Outbox:
         if self._engine is not None:
             return self._engine
         return self._made(relay_engine(self.settings, self.relay_settings))
+
+    def _dashboard_engine(self) -> AsyncEngine:
+        """Return the engine that was given, or a small one: whoever looks on takes no connection of the others."""
+        if self._engine is not None:
+            return self._engine
+        return self._made(
+            create_engine(
+                self.settings.required_database_url,
+                session_defaults={**SESSION, "application_name": "outbox-kernel dashboard"},
+                pool_size=DASHBOARD_POOL_SIZE,
+                max_overflow=0,
+                pool_timeout=DASHBOARD_POOL_SECONDS_MAX,
+            )
+        )
 
     def _relay_on(self, engine: AsyncEngine, queues: Iterable[str] | None) -> OutboxRelay:
         container, handlers = self._container_on(engine), self.load()

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from playwright.sync_api import Browser
 
 from outbox_kernel.infrastructure.master_keys import new_master_key
-from tests import brokers, servers
+from tests import brokers, browsers, servers
 
 T = TypeVar("T")
 # For tools/coverage_floor.py.
@@ -69,12 +70,17 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a RabbitMQ where there is none, and say so in one line."""
-    missing = brokers.missing()
+    """Leave out what needs a RabbitMQ or a browser where there is none, and say so in one line each."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+    without_broker = brokers.missing()
+    missing = {**without_broker, **browsers.missing()}
     left = [(item, reason) for item in items if (reason := _lacks(item, missing)) is not None]
     if left:
-        NOTE.parent.mkdir(exist_ok=True)
-        NOTE.write_text(left[0][1])
+        if told := [reason for _, reason in left if reason in without_broker.values()]:
+            NOTE.parent.mkdir(exist_ok=True)
+            NOTE.write_text(told[0])
         config.stash[LEFT_OUT] = [(item.nodeid, reason) for item, reason in left]
         config.hook.pytest_deselected(items=[item for item, _ in left])
         gone = {item for item, _ in left}
@@ -92,13 +98,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     # Below the failures, and in quiet runs that have no header.
     server = config.stash.get(SERVER, None)
     seed = config.getoption("--hypothesis-seed")
-    if left := config.stash.get(LEFT_OUT, []):
+    for wanted, left in _left_out(config).items():
         files = ", ".join(sorted({name.partition("::")[0] for name, _ in left}))
         reasons = "; ".join(sorted({reason for _, reason in left}))
-        terminalreporter.write_line(
-            f"left out for want of a RabbitMQ: {len(left)} tests in {files}; {reasons}"
-        )
+        terminalreporter.write_line(f"left out for want of {wanted}: {len(left)} tests in {files}; {reasons}")
     terminalreporter.write_line(f"database: {server or 'not used'}; seed: OUTBOX_SEED={seed}")
+
+
+def _left_out(config: pytest.Config) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, reason in config.stash.get(LEFT_OUT, []):
+        found.setdefault("a browser" if reason == browsers.NONE else "a RabbitMQ", []).append((name, reason))
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -141,6 +152,17 @@ def own_broker() -> Iterator[brokers.OwnBroker]:
     own = brokers.OwnBroker((f"max_message_size = {brokers.MESSAGE_BYTES_MAX}",))
     with _broker(own, must=servers.required()) as broker:
         yield broker
+
+
+# For a module alone: while it runs, this thread has its loop, and no other can run here.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium that shows nothing; see tests/browsers.py for which."""
+    try:
+        with browsers.running_browser() as running:
+            yield running
+    except browsers.NoBrowserError as error:
+        pytest.exit(f"no browser for the tests: {error}", returncode=1)
 
 
 @contextmanager

@@ -8,6 +8,6 @@ compile() {
         --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --output-file "$output" "$@"
 }
 compile requirements/bootstrap.txt requirements/bootstrap.in
-compile requirements/dev.txt --extra contexts --extra embedded --extra fast --extra http \
+compile requirements/dev.txt --extra contexts --extra dashboard --extra embedded --extra fast --extra http \
     --extra psycopg --extra rabbitmq --extra sealed --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in
 .venv/bin/python tools/sbom.py

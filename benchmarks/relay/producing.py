@@ -29,7 +29,10 @@ EVENTS_EACH = 100
 # More than what comes between two places that a busy relay writes down.
 AHEAD_MAX = 10_000
 LOOK_SECONDS = 0.01
-DELIVERED = "SELECT coalesce(sum(events), 0) FROM outbox_progress"
+DELIVERED = """
+SELECT coalesce(sum(events), 0)::bigint
+FROM (SELECT max(events) AS events FROM outbox_progress GROUP BY reader) AS reader
+"""
 
 
 async def in_a_closed_loop(

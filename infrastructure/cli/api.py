@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,27 +11,34 @@ import click
 
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option
-from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
+from outbox_kernel.infrastructure.cli.serving import run_loop
+from outbox_kernel.infrastructure.cli.web_service import serve_until_stopped
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
-from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
+from outbox_kernel.infrastructure.http.serving import ApiServer
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.web import listen, url_of
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+    from contextlib import AsyncExitStack
 
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
+
+    from outbox_kernel.infrastructure.cli.beside import Beside
 
 _log = logging.getLogger("outbox.start")
 
 # Rather an answer that it is busy than one that nobody waits for any more.
 POOL_WAIT_SECONDS_MAX = 5.0
+HOST_VARIABLE = "OUTBOX_API_HOST"
 
 
 def address_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -58,7 +64,7 @@ def command(*, host: str | None, port: int | None, relay: bool | None, wait: boo
     settings, http = Settings.from_environment(), http_settings(host=host, port=port, relay=relay)
     service = Service(settings, http, RelaySettings.from_environment(), http.required_token_key)
     set_up_logs(as_json=as_json or None)
-    with closing(listen(http.host, http.port)) as listening:
+    with closing(listen(http.host, http.port, HOST_VARIABLE)) as listening:
         run_loop(service.run(listening, wait=wait, on_started=lambda _: _log_start(url_of(listening))))
 
 
@@ -82,31 +88,33 @@ class Service:
     token_key: str = attrs.field(repr=False)
 
     async def run(
-        self, listening: socket.socket, *, wait: bool, on_started: Callable[[FastAPI], None]
+        self,
+        listening: socket.socket,
+        *,
+        wait: bool,
+        on_started: Callable[[FastAPI], None],
+        beside: Beside | None = None,
     ) -> None:
-        """Serve until a signal."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine that runs is a task's
-        server: ApiServer | None = None
+        """Serve until a signal, with what stands beside it."""
+        app: FastAPI | None = None
 
-        def stop() -> None:
-            if server is None:
-                task.cancel()
-            else:
-                server.stop()
+        async def assemble(ending: AsyncExitStack) -> ASGIApp:
+            nonlocal app
+            app = await self._assemble(ending, wait=wait)
+            return app if beside is None else beside.begin(ending, app)
 
-        try:
-            async with AsyncExitStack() as ending:
-                ending.enter_context(stopped_by_signals(stop))
-                app = await self._assemble(ending, wait=wait)
-                server = ApiServer(app, self.http)
-                freeze_what_stays()
-                await server.serve(listening, lambda: on_started(app))
-                _log.info("API has stopped")
-        except asyncio.CancelledError:
-            if task.uncancel() > 0:
-                raise
-            _log.info("stopped before it had begun")
+        def started() -> None:
+            assert app is not None  # noqa: S101 - what serves has been assembled
+            on_started(app)
+
+        await serve_until_stopped(
+            listening,
+            assemble,
+            lambda served: ApiServer(served, self.http),
+            what="API",
+            on_started=started,
+            on_stop=(lambda: None) if beside is None else beside.stop,
+        )
 
     async def _assemble(self, ending: AsyncExitStack, *, wait: bool) -> FastAPI:
         engine = create_engine(

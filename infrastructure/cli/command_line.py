@@ -28,6 +28,10 @@ COMMANDS = {
         "consume:command",
         "Handle what arrives in queues, until told to stop.",
     ),
+    "dashboard": (
+        "dashboard:command",
+        "Serve the dashboard, until told to stop.",
+    ),
     "dead-letters": (
         "dead_letters:command",
         "List or replay what a broker's queue holds as dead.",
@@ -35,7 +39,7 @@ COMMANDS = {
     "demo": ("demo:command", "Show it at work, on an embedded PostgreSQL."),
     "dev": (
         "dev:command",
-        "API, relay and a database that stays, for development.",
+        "API, relay, dashboard and a database that stays, for development.",
     ),
     "doctor": ("doctor:command", "Look at everything, and say what to do."),
     "events": ("stories:events", "List events, the newest first."),

@@ -141,7 +141,7 @@ async def overview(desk: Desk) -> Overview:
         oldest=await _oldest(desk, [row["position"] for row in lags] if is_read else [await _first(desk)]),
         subscriptions=subscriptions,
         stranded=await stranded(desk, found, subscriptions),
-        queues=_stuck_queues(found),
+        queues=stuck_queues(found),
     )
 
 
@@ -205,7 +205,7 @@ async def _oldest(desk: Desk, behind: Iterable[int | None]) -> Undelivered | Non
     return Undelivered(**rows[0]) if rows else None
 
 
-def _stuck_queues(found: Iterable[Relay]) -> list[StuckQueue]:
+def stuck_queues(found: Iterable[Relay]) -> list[StuckQueue]:
     """Return what consumers tell of their queues, in the order of the names."""
     told = [
         StuckQueue(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.outbox.sql.retention import EXTENT, SETTINGS
 from outbox_kernel.infrastructure.relay.retention import Purge, Purged, Window
 
@@ -26,8 +28,13 @@ async def purge(
     desk: Desk,
     older_than_days: float,
     begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
+    *,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Purged:
-    """Purge delivered events older than that, their deliveries, and receipts that have served their time."""
+    """Purge delivered events older than that, their deliveries, and receipts that have served their time.
+
+    Once it `is_late` it stops where it is: another purge begins at what is left.
+    """
 
     async def run(statement: Statement, **values: Any) -> Any:
         async with desk.connection.transaction():
@@ -38,16 +45,24 @@ async def purge(
     extent = await desk.run_one(EXTENT)
     after = extent["after"]
     advance = begin(extent["last"] - after)
-    while True:
+    while not is_late():
         window = await _at_ones_turn(purging.events, after)
         if window.is_over:
             break
         advance(window.last - after)
         after = window.last
     receipts = await _at_ones_turn(purging.receipts, UUID(int=0))
-    while not receipts.is_over:
+    while not (receipts.is_over or is_late()):
         receipts = await _at_ones_turn(purging.receipts, receipts.last)
     return purging.purged
+
+
+async def stored_before(desk: Desk, days: float) -> int:
+    """Return at most how many events are older than so many days, delivered or not: by their positions."""
+    extent = await desk.run_one(EXTENT)
+    first_young = await Moment(ago=timedelta(days=days)).position(desk)
+    older: int = min(first_young - 1, extent["last"]) - extent["after"]
+    return max(0, older)
 
 
 async def _at_ones_turn(do: Callable[[K], Awaitable[Window[K] | None]], after: K) -> Window[K]:

@@ -66,12 +66,17 @@ outbox_progress = Table(
     Column("position", BigInteger, nullable=False, comment="up to here all that the snapshot saw is passed"),
     moment("recorded_at", "when", nullable=False, server_default=clock()),
     Column("server", Integer, nullable=False, comment="by whose transaction ids the snapshot counts"),
-    Column("events", Integer, nullable=False, server_default=text("0"), comment="passed since the last"),
+    # A running total: the difference of any two rows is what was passed in between, whatever has gone meanwhile.
+    Column(
+        "events", BigInteger, nullable=False, server_default=text("0"), comment="passed by this reader so far"
+    ),
     Column("snapshot", PgSnapshot, nullable=False, comment="which transactions' events are passed"),
     Column("late_position", BigInteger, comment="up to here late_snapshot counts, too; null: nowhere"),
     Column("late_snapshot", PgSnapshot, comment="by which what was late is read, a batch at a time"),
     # By it the views find when a reader passed an event.
     Index("outbox_progress_position", "reader", "position", "number"),
+    # By it the dashboard finds where a reader stood at a moment.
+    Index("outbox_progress_recorded", "reader", "recorded_at"),
     comment="Where readers stood in the log, a row each time it was written down; never updated.",
 )
 

@@ -34,6 +34,12 @@ from outbox_kernel.infrastructure.outbox.views import with_log_views
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
 
+# The first line; whatever has a digit in it, behind the name of the error's class, is three dots. As the server writes
+# it.
+ERROR_KIND = (
+    """"left"(regexp_replace("left"(split_part(COALESCE(error_message, ''::text), chr(10), 1), 300), """
+    "'(?<!^)[[:<:]][[:alnum:]_-]*[0-9][[:alnum:]_-]*'::text, '…'::text, 'g'::text), 200)"
+)
 
 outbox_deliveries = Table(
     "outbox_deliveries",
@@ -98,10 +104,24 @@ outbox_deliveries = Table(
     Column("lease_relay", Uuid, comment="relay that holds it now"),
     Column("lease_epoch", BigInteger, comment="epoch of that relay's lease"),
     Column("error_message", Text, comment="newest error, null once done"),
+    Column(
+        "error_kind",
+        Text,
+        Computed(ERROR_KIND, persisted=True),
+        comment="that error without its numbers and ids, to count those that are alike",
+    ),
     CheckConstraint("status IN ('waiting', 'leased', 'done', 'skipped', 'dead')", name="status"),
     CheckConstraint("on_dead IN ('park', 'continue')", name="on_dead"),
     Index(
         "outbox_deliveries_heads", "handler", "order_key", "position", postgresql_where=text("NOT settled")
+    ),
+    # By it dead letters are counted and listed by what they died of, however many there are of anything else.
+    Index(
+        "outbox_deliveries_dead",
+        "handler",
+        "error_kind",
+        "position",
+        postgresql_where=text("status = 'dead'"),
     ),
     Index("outbox_deliveries_leased", "lease_relay", postgresql_where=text("status = 'leased'")),
     comment="An event and a handler that did not succeed at once: its attempts, its turn, its outcome.",

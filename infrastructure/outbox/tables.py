@@ -90,6 +90,12 @@ outbox_events = Table(
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
     Index("outbox_events_xid_position_idx", "xid", "position"),
+    # Of what handlers have recorded alone: what an event has caused is found by it. No longer than an entry may be.
+    Index(
+        "outbox_events_causation_idx",
+        text("\"left\"(headers ->> 'causation_id'::text, 64)"),
+        postgresql_where=text("headers ? 'causation_id'::text"),
+    ),
     comment="Domain events, written in the transaction of their change; never updated.",
 )
 

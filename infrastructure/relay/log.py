@@ -210,7 +210,7 @@ class Log:
             "snapshots": [batches[-1].end.snapshot for _, batches in moved],
             "late_positions": [late and late.position for late in lates],
             "late_snapshots": [late and late.snapshot for late in lates],
-            "events": [sum(batch.events for batch in batches) for _, batches in moved],
+            "events": [reader.events + sum(batch.events for batch in batches) for reader, batches in moved],
         }
         statement = log.MOVE
         if left:

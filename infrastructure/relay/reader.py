@@ -65,6 +65,8 @@ class Reader:
     """How many relays have vanished over what it reads next."""
     number: int = 0
     """Of its newest progress."""
+    events: int = 0
+    """How many it has passed since it began."""
     ahead: Place = attrs.field(default=attrs.Factory(lambda self: self.place, takes_self=True))
     """Up to where it has read."""
     batches: deque[Batch] = attrs.Factory(deque)
@@ -102,6 +104,7 @@ class Reader:
         for batch in batches:
             self.batches.popleft()
             self.place = batch.end
+            self.events += batch.events
         self.number += 1
         self.takeovers = 0
 

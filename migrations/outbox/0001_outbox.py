@@ -19,6 +19,13 @@ depends_on = None
 CLOCK = sa.text("clock_timestamp()")
 MOMENT = sa.DateTime(timezone=True)
 
+# The first line; whatever has a digit in it, behind the name of the error's class, is three dots. As the server writes
+# it.
+ERROR_KIND = (
+    """"left"(regexp_replace("left"(split_part(COALESCE(error_message, ''::text), chr(10), 1), 300), """
+    "'(?<!^)[[:<:]][[:alnum:]_-]*[0-9][[:alnum:]_-]*'::text, '…'::text, 'g'::text), 200)"
+)
+
 
 class OfServer(UserDefinedType[Any]):
     """A type that the server has and SQLAlchemy has not."""
@@ -92,6 +99,12 @@ def _events() -> None:
         comment="Domain events, written in the transaction of their change; never updated.",
     )
     op.create_index("outbox_events_xid_position_idx", "outbox_events", ["xid", "position"])
+    op.create_index(
+        "outbox_events_causation_idx",
+        "outbox_events",
+        [sa.text('"left"(headers ->> \'causation_id\'::text, 64)')],
+        postgresql_where=sa.text("headers ? 'causation_id'::text"),
+    )
 
 
 def _arrivals() -> None:
@@ -164,6 +177,12 @@ def _deliveries() -> None:
         ),
         *_lease(),
         sa.Column("error_message", sa.Text, comment="newest error, null once done"),
+        sa.Column(
+            "error_kind",
+            sa.Text,
+            sa.Computed(ERROR_KIND, persisted=True),
+            comment="that error without its numbers and ids, to count those that are alike",
+        ),
         sa.PrimaryKeyConstraint("event_id", "handler", name="outbox_deliveries_pkey"),
         sa.CheckConstraint(
             "status IN ('waiting', 'leased', 'done', 'skipped', 'dead')",
@@ -177,6 +196,12 @@ def _deliveries() -> None:
         "outbox_deliveries",
         ["handler", "order_key", "position"],
         postgresql_where=sa.text("NOT settled"),
+    )
+    op.create_index(
+        "outbox_deliveries_dead",
+        "outbox_deliveries",
+        ["handler", "error_kind", "position"],
+        postgresql_where=sa.text("status = 'dead'"),
     )
     op.create_index(
         "outbox_deliveries_leased",
@@ -281,7 +306,7 @@ def _progress() -> None:
         _column("position", sa.BigInteger, "up to here all that the snapshot saw is passed"),
         _moment("recorded_at", "when"),
         _column("server", sa.Integer, "by whose transaction ids the snapshot counts"),
-        _column("events", sa.Integer, "passed since the last", "0"),
+        _column("events", sa.BigInteger, "passed by this reader so far", "0"),
         _column("snapshot", OfServer("pg_snapshot"), "which transactions' events are passed"),
         sa.Column(
             "late_position", sa.BigInteger, comment="up to here late_snapshot counts, too; null: nowhere"
@@ -295,6 +320,7 @@ def _progress() -> None:
         comment="Where readers stood in the log, a row each time it was written down; never updated.",
     )
     op.create_index("outbox_progress_position", "outbox_progress", ["reader", "position", "number"])
+    op.create_index("outbox_progress_recorded", "outbox_progress", ["reader", "recorded_at"])
 
 
 def _cursors() -> None:

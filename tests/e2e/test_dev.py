@@ -17,7 +17,7 @@ import pytest
 
 from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.dev import DevFolder, FolderRefused
-from outbox_kernel.infrastructure.http.serving import AddressRefused, listen
+from outbox_kernel.infrastructure.web import AddressRefused, listen
 from tests import servers
 from tests.processes import Serving
 from tests.waiting import until
@@ -45,6 +45,11 @@ def test_killed_it_keeps_its_data_and_stopped_it_leaves_nothing_else(
         told: dict[str, Any] = json.loads(server.first_output())
         assert told["folder"] == str(folder.resolve())
         assert httpx.get(told["docs"]).status_code == 200
+        # The dashboard stands beside the API, needs no token, and answers this machine alone.
+        assert "Overview" in httpx.get(told["dashboard"]).text
+        assert httpx.get(told["dashboard"], headers={"host": "evil.example"}).status_code == 403
+        assert httpx.get(told["dashboard"].rstrip("/"), follow_redirects=True).status_code == 200
+        assert httpx.get(f"{told['url']}/dashboards").status_code == 401
         signed_up = curl(told["curl"])
         assert signed_up.status_code == 201, signed_up.text
         # A second one on the same folder, and one at the same port.
@@ -74,6 +79,38 @@ def test_killed_it_keeps_its_data_and_stopped_it_leaves_nothing_else(
     assert f"data           {folder.resolve()}" in page
     assert not Path(parse_qs(urlsplit(database).query)["host"][0]).exists()
     assert (folder / "token-key").stat().st_mode & 0o077 == 0
+
+
+def test_a_sample_shows_whatever_there_can_be_and_is_played(folder: Path) -> None:
+    words = ("dev", "--sample", "--folder", str(folder.with_name("sampled")), "--port", "0")
+    with Serving(*words, "--json") as server:
+        told: dict[str, Any] = json.loads(server.first_output())
+        overview = httpx.get(told["dashboard"]).text
+        for said in ("billing.ChargeCard", "A relay vanished", "stands still", "An operator holds it"):
+            assert said in overview
+        assert servers.run(is_played(told["database_url"]))
+        assert server.stop() == 0
+    # The next one finds it there.
+    with Serving(*words) as server:
+        page = printed_page(server)
+        assert "beside a sample in which nothing is delivered" in page
+        assert server.interrupt() == 0
+
+
+async def is_played(url: str) -> bool:
+    """Wait until its relays have renewed their leases, as they do while it is played."""
+    connection = await asyncpg.connect(url)
+
+    async def renewed() -> bool:
+        is_renewed = "renewed_at > started_at + interval '1 second'"
+        query = f"SELECT bool_and({is_renewed}) FROM outbox_relays WHERE expires_at > now()"
+        return bool(await connection.fetchval(query))
+
+    try:
+        await until(renewed)
+    finally:
+        await connection.close()
+    return True
 
 
 def printed_page(server: Serving) -> str:

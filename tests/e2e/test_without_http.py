@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import ROOT, environment_with, failed_in_one_sentence
 
-LIBRARIES = ("fastapi", "jwt", "pydantic", "starlette", "strawberry", "uvicorn")
+LIBRARIES = ("jinja2", "fastapi", "jwt", "pydantic", "starlette", "strawberry", "uvicorn")
 
 WITHOUT = f"""
 import importlib.util
@@ -51,6 +51,11 @@ def test_the_contexts_need_nothing_of_what_serves_them() -> None:
     done = without(APPLICATION)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
+
+
+def test_without_its_extra_the_dashboard_says_what_to_install() -> None:
+    sentence = failed_in_one_sentence(without(COMMAND, "dashboard"))
+    assert sentence == "the dashboard is not installed: run `pip install 'outbox-kernel[dashboard]'`"
 
 
 @pytest.mark.parametrize("command", ["api", "dev"])

@@ -20,7 +20,8 @@ from outbox_kernel.infrastructure.http.connection import (
     Connection,
 )
 from outbox_kernel.infrastructure.http.connections import CONNECTIONS_MIN, Connections, room_for
-from outbox_kernel.infrastructure.http.serving import ApiServer, listen
+from outbox_kernel.infrastructure.http.serving import ApiServer
+from outbox_kernel.infrastructure.web import listen
 from tests.asking import bearer
 from tests.hostile.conftest import Api, serving
 

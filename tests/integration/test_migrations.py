@@ -63,6 +63,7 @@ SECOND = Step("outbox", "outbox_0002", "The second.")
 OF_THE_CHECKOUT = list((Path(__file__).parents[2] / "migrations").glob("*/*.py"))
 
 INDEX = "outbox_events_xid_position_idx"
+CAUSES = "outbox_events_causation_idx"
 
 # Everything that makes two schemas the same to a reader or a writer, in one list of texts.
 CATALOG = """
@@ -329,7 +330,10 @@ async def test_a_server_that_is_too_old_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("dropped", "names"),
     [
-        ("TABLE outbox_events CASCADE", ("outbox_events", "outbox_log", "outbox_status", "outbox", INDEX)),
+        (
+            "TABLE outbox_events CASCADE",
+            ("outbox_events", "outbox_log", "outbox_status", "outbox", CAUSES, INDEX),
+        ),
         ("VIEW outbox", ("outbox",)),
         ("VIEW outbox_status", ("outbox_status",)),
         (f"INDEX {INDEX}", (INDEX,)),

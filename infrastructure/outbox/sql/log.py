@@ -10,7 +10,7 @@ INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, late_
                                recorded_at)
 SELECT reader, number, position, server, snapshot::pg_snapshot, late_position, late_snapshot::pg_snapshot, events, <now>
 FROM unnest(:readers::uuid[], :numbers::bigint[], :positions::bigint[], :servers::int[], :snapshots::text[],
-            :late_positions::bigint[], :late_snapshots::text[], :events::int[])
+            :late_positions::bigint[], :late_snapshots::text[], :events::bigint[])
   AS moved (reader, number, position, server, snapshot, late_position, late_snapshot, events)
 WHERE EXISTS (SELECT FROM lease)
 """.replace("<now>", NOW)

@@ -1,0 +1,1 @@
+"""What the dashboard's pages cost, with as many events as asked for."""

@@ -1,0 +1,83 @@
+"""One aggregate's events a page at a time, however many it has (O3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.operations.masking import presentable, read
+from outbox_kernel.infrastructure.operations.stories import ToldEvent
+from outbox_kernel.infrastructure.outbox.sql.searching import OF_AGGREGATE, TYPES_OF_AGGREGATE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from outbox_kernel.infrastructure.operations.desk import Desk
+    from outbox_kernel.infrastructure.operations.selection import AggregateKey
+
+EVENTS_MAX = 50
+# Of what was emitted about an aggregate, which has no number, so many are looked at.
+EMITTED_MAX = 10_000
+# Beyond any that there is.
+_END = 2**62
+
+
+@attrs.frozen
+class Aggregate:
+    """An aggregate that the outbox has events of."""
+
+    type: str
+    id: UUID
+    key: str | None
+    """Its id as written, where that is no UUID."""
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.key or self.id}"
+
+
+@attrs.frozen
+class Place:
+    """Behind an event of an aggregate: its position, and the number that comes before."""
+
+    position: int = _END
+    version: int = _END
+
+
+@attrs.frozen
+class Events:
+    """A page of an aggregate's events, the newest first."""
+
+    events: list[ToldEvent]
+    next: Place | None
+    """Where the page of older ones begins; None: there are none."""
+
+
+async def find(desk: Desk, key: AggregateKey) -> list[Aggregate]:
+    """Return which aggregates of the outbox are called so: an id without a type may be of several."""
+    rows = await desk.run(TYPES_OF_AGGREGATE, types=await key.types(desk), ids=key.ids)
+    return [Aggregate(row["type"], row["aggregate_id"], row["aggregate_key"]) for row in rows]
+
+
+async def events_of(desk: Desk, aggregate: Aggregate, behind: Place) -> Events:
+    """Tell an aggregate's events from a place on."""
+    rows = await desk.run(
+        OF_AGGREGATE,
+        type=aggregate.type,
+        id=aggregate.id,
+        position=behind.position,
+        version=behind.version,
+        events_max=EVENTS_MAX + 1,
+        look_max=EMITTED_MAX,
+    )
+    told = [_told(row) for row in rows[:EVENTS_MAX]]
+    if len(rows) <= EVENTS_MAX:
+        return Events(told, None)
+    versions = [event.aggregate_version for event in told if event.aggregate_version is not None]
+    return Events(told, Place(told[-1].position, min([*versions, behind.version])))
+
+
+def _told(row: Mapping[str, Any]) -> ToldEvent:
+    payload, known = presentable(row["event_type"], read(row["payload"]))
+    return ToldEvent(**{**row, "payload": payload, "class_known": known, "headers": read(row["headers"])})

@@ -1,0 +1,60 @@
+"""A desk to look from: read-only, in one snapshot, and for no longer than a moment (O3)."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import asyncpg
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.operations.desk import Desk, in_sentences
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from outbox_kernel.infrastructure.settings import Settings
+
+LOOK_SECONDS_MAX = 2.0
+# By index, since that is the one right plan, whatever the server believes of a table; and alone, since whoever looks on
+# must not take the processors from whoever delivers.
+_SETTINGS = f"""
+SET LOCAL statement_timeout = '{LOOK_SECONDS_MAX * 1_000:.0f}ms'; SET LOCAL lock_timeout = '1s';
+SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0;
+SET LOCAL idle_in_transaction_session_timeout = '10s'
+"""
+
+
+class TookTooLong(DatabaseRefusal):
+    """The database needed longer for an answer than anybody should wait for a page."""
+
+
+class TooManyLook(DatabaseRefusal):
+    """No connection was free to look by."""
+
+
+@asynccontextmanager
+async def looking(
+    engine: AsyncEngine, settings: Settings, *, now: datetime | None = None
+) -> AsyncIterator[Desk]:
+    """Open a desk over one of the engine's connections, in a transaction that can change nothing."""
+    try:
+        with in_sentences(engine.url):
+            async with engine.connect() as pooled:
+                connection = (await pooled.get_raw_connection()).driver_connection
+                assert connection is not None  # noqa: S101 - a connection that was just opened has a driver's
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    await connection.execute(_SETTINGS)
+                    yield Desk(connection, settings.outbox_schema, settings.channel, now)
+    except DatabaseRefusal as error:
+        if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+            raise TookTooLong(
+                f"the database did not answer within {LOOK_SECONDS_MAX:g} s: ask for less, or look at its load"
+            ) from error
+        raise
+    except PoolTimeoutError as error:
+        raise TooManyLook("all connections of the dashboard are in use: try again in a moment") from error
