@@ -178,7 +178,7 @@ class Outbox:
         hosted = self._hosted = Hosted(await self.ready_relay(wait=wait), on_end)
         with explained(self.engine.url):
             await hosted.begin()
-        _log.info("relay starts", extra=about(self.relay_settings))
+        _log.info("relay starts", extra={"action": "relay.started", **about(self.relay_settings)})
         try:
             yield
         finally:
@@ -261,7 +261,7 @@ class Outbox:
         if queues is None:
             self._require_somebody(handlers, publishers)
         for sentence in undeclared_queues(self.settings, handlers):
-            _log.warning("%s", sentence)
+            _log.warning("%s", sentence, extra={"action": "handler.queue.undeclared"})
         return OutboxRelay(
             engine,
             container,

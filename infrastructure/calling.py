@@ -133,7 +133,7 @@ def _tell_end(name: str, task: asyncio.Task[BaseException | None]) -> None:
         _log.warning(
             "the thread of handler %s ended after its run had been given up",
             name,
-            extra={"handler": name},
+            extra={"action": "handler.thread.ended", "handler": name},
             exc_info=failure,
         )
 

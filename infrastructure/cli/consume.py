@@ -108,16 +108,16 @@ class Consuming:
             with stopped_by_signals(stop):
                 relay, consumer = await self._prepared()
                 freeze_what_stays()
-                _log.info("consumer starts", extra=self._about())
+                _log.info("consumer starts", extra={"action": "consumer.started", **self._about()})
                 serving = True
                 await serve_until(relay, consumer, stopping, once=self.once)
-                _log.info("consumer has stopped")
+                _log.info("consumer has stopped", extra={"action": "consumer.stopped"})
         except asyncio.CancelledError:
             if task.uncancel() > 0:
                 raise
             if serving:
                 raise CancelledByOthers("the consumer") from None
-            _log.info("stopped before it had begun")
+            _log.info("stopped before it had begun", extra={"action": "consumer.stopped_early"})
         finally:
             await self.outbox.close()
 
@@ -156,7 +156,9 @@ class Consuming:
         if self.store_unhandled:
             for queue in lacking:
                 _log.warning(
-                    "no handler is for queue %r: what arrives there is stored, and nothing more", queue
+                    "no handler is for queue %r: what arrives there is stored, and nothing more",
+                    queue,
+                    extra={"action": "consumer.queue.unhandled", "queue": queue},
                 )
         elif lacking:
             packages = ", ".join(context_packages(self.outbox.settings)) or "none"

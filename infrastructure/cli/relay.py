@@ -85,11 +85,14 @@ async def _run(outbox: Outbox, *, wait: bool, once: bool) -> tuple[Counts, Mappi
             await _serve(relay, outbox)
             if not told:
                 raise CancelledByOthers("the relay")
-            _log.info("relay has stopped")
+            _log.info("relay has stopped", extra={"action": "relay.stopped"})
     except asyncio.CancelledError:
         if task.uncancel() > 0:
             raise
-        _log.info("stopped before it had begun, or while it delivered once")
+        _log.info(
+            "stopped before it had begun, or while it delivered once",
+            extra={"action": "relay.stopped_early"},
+        )
     finally:
         await outbox.close()
     return None
@@ -99,7 +102,7 @@ async def _serve(relay: OutboxRelay, outbox: Outbox) -> None:
     async def tell() -> None:
         # Not before: what commits from now on is due, and nothing of what came before a handler's first relay.
         await relay.subscribed.wait()
-        _log.info("relay starts", extra=about(outbox.relay_settings))
+        _log.info("relay starts", extra={"action": "relay.started", **about(outbox.relay_settings)})
 
     telling = asyncio.create_task(tell())
     try:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
 
@@ -149,27 +149,36 @@ class Exchange:
 
     def log(self, scope: Scope) -> None:
         """Leave a line: no query and no body, which may hold secrets."""
-        told: dict[str, Any] = {
-            "method": scope["method"],
-            "path": scope["path"],
-            "status": self.status,
-            "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
-            "request_id": self.request_id,
-        }
-        if self.principal is not None:
-            told["user_id"] = self.principal.user_id
-        _log.info("request", extra=told)
+        _log.info(
+            "request",
+            extra={
+                "action": "api.request",
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": self.status,
+                "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
+                "request_id": self.request_id,
+                **({} if self.principal is None else {"user_id": self.principal.user_id}),
+            },
+        )
 
 
 def _tell(error: Exception, problem: Problem, exchange: Exchange) -> None:
     if problem.status < _SERVER_ERROR:
         return
-    about = {"request_id": exchange.request_id}
     if problem is UNEXPECTED or exchange.status:
-        _log.error("a request failed unexpectedly", exc_info=error, extra=about)
+        _log.error(
+            "a request failed unexpectedly",
+            exc_info=error,
+            extra={"action": "api.request.failed", "request_id": exchange.request_id},
+        )
     else:
-        # Some have nothing to say for themselves, like a time limit.
-        _log.warning("a request cannot be served now: %s", str(error) or problem.detail, extra=about)
+        _log.warning(
+            "a request cannot be served now: %s",
+            # Some have nothing to say for themselves, like a time limit.
+            str(error) or problem.detail,
+            extra={"action": "api.request.refused", "request_id": exchange.request_id},
+        )
 
 
 def _request_id(headers: Mapping[str, str]) -> str:

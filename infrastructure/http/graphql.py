@@ -163,7 +163,9 @@ def _told(error: GraphQLError) -> GraphQLError:
     problem = problem_of(original)
     if problem is UNEXPECTED:
         _log.error(
-            "a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers())
+            "a GraphQL operation failed unexpectedly",
+            exc_info=original,
+            extra={"action": "api.graphql.failed", "request_id": current_headers()["request_id"]},
         )
     return GraphQLError(
         problem.detail,

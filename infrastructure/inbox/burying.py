@@ -74,8 +74,15 @@ class Burying:
             await self._changed.wait()
 
     def _note_buried(self, message: Incoming, reason: str) -> None:
-        extra = {"queue": self.queue, "id": message.message_id}
-        _log.error("message goes to the dead letters: %s", reason, extra=extra)
+        _log.error(
+            "message goes to the dead letters: %s",
+            reason,
+            extra={
+                "action": "consumer.message.buried",
+                "queue": self.queue,
+                "message_id": message.message_id,
+            },
+        )
         del self._kept[0]
         if not self._kept:
             self.trouble.end()
@@ -84,7 +91,11 @@ class Burying:
 
     async def _put_off(self, refusal: BrokerRefusal, failures: int) -> None:
         if self.ending.is_set():
-            _log.warning("%s; what was not acknowledged comes again", refusal, extra={"queue": self.queue})
+            _log.warning(
+                "%s; what was not acknowledged comes again",
+                refusal,
+                extra={"action": "consumer.unacknowledged", "queue": self.queue},
+            )
             self._has_given_up = True
             self._changed.set()
             return

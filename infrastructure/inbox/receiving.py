@@ -110,7 +110,7 @@ class Receiving:
         self._peace_at = time.monotonic() + PEACE_SECONDS
         self.is_consuming = True
         self._changed()
-        _log.info("consuming", extra={"queue": self.queue})
+        _log.info("consuming", extra={"action": "consumer.consuming", "queue": self.queue})
         await self._serve()
 
     async def _serve(self) -> None:
@@ -140,7 +140,11 @@ class Receiving:
                     await asyncio.wait([storing])
                     await self._burying.drain()
         except BrokerRefusal as refusal:
-            _log.warning("%s; what was not acknowledged comes again", refusal, extra={"queue": self.queue})
+            _log.warning(
+                "%s; what was not acknowledged comes again",
+                refusal,
+                extra={"action": "consumer.unacknowledged", "queue": self.queue},
+            )
 
     def _begin_anew(self) -> None:
         self._failures = 0

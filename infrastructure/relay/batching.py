@@ -115,5 +115,9 @@ class Batching(Handling):
         _log.info(
             "handler %s failed over %d events at once, and is run over each half of them: %s",
             *(self.carried.name, len(run.rows or ()), (verdict.error_message or "").partition("\n")[0]),
-            extra={"handler": self.carried.name, "events": len(run.rows or ())},
+            extra={
+                "action": "handler.batch.split",
+                "handler": self.carried.name,
+                "events": len(run.rows or ()),
+            },
         )

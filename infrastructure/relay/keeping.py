@@ -113,7 +113,9 @@ class LeaseKeeper:
         try:
             held = await log.run(leases.RENEW, lease_seconds=self._lease_seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
-            _log.warning("the lease could not be renewed: %s", error)
+            _log.warning(
+                "the lease could not be renewed: %s", error, extra={"action": "relay.lease.not_renewed"}
+            )
             return
         if not held and not self._is_over():
             _tell(self._loop, self._on_lost)
@@ -138,6 +140,7 @@ class LeaseKeeper:
             "the event loop has not moved for %.0f s, so this process ends and others take over; it stands at:\n%s",
             stood,
             where,
+            extra={"action": "relay.loop.stood_still"},
         )
         logging.shutdown()
         os._exit(EXIT_STANDSTILL)

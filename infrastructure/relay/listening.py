@@ -59,8 +59,12 @@ class Listener:
             except TROUBLE as error:
                 failures = 1 if self.hears else failures + 1
                 self.hears = False
-                level = logging.WARNING if failures == 1 else logging.DEBUG
-                _log.log(level, "the relay does not hear of commits and polls meanwhile: %s", error)
+                _log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "the relay does not hear of commits and polls meanwhile: %s",
+                    error,
+                    extra={"action": "relay.deaf"},
+                )
             await asyncio.sleep(EXPONENTIAL.delay_after(max(1, min(failures, 4))) or 0)
 
     async def _listen(self) -> None:

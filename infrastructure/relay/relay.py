@@ -135,7 +135,11 @@ class OutboxRelay:
                 if not was_there:
                     raise
                 if self._stopping.is_set():
-                    _log.warning("%s; the relay ends, and leaves to others what it had in hand", error)
+                    _log.warning(
+                        "%s; the relay ends, and leaves to others what it had in hand",
+                        error,
+                        extra={"action": "relay.shift.abandoned"},
+                    )
                     return
                 ended_by = error
             await self._rest(rests.after(ended_by, time.monotonic() - began))
@@ -160,7 +164,7 @@ class OutboxRelay:
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
-            _log.warning("%s", sentence, extra={"handler": name})
+            _log.warning("%s", sentence, extra={"action": "handler.event.unknown", "handler": name})
         self._is_checked = True
 
     def look(self) -> None:
@@ -217,7 +221,11 @@ class OutboxRelay:
             await shift.go_round()
         except LeaseLost as error:
             shift.lose()
-            _log.warning("%s; what was in hand is done again under the next lease", error)
+            _log.warning(
+                "%s; what was in hand is done again under the next lease",
+                error,
+                extra={"action": "relay.lease.lost"},
+            )
         return counts
 
     # --- shifts -------------------------------------------------------------------------------------
@@ -304,7 +312,7 @@ class OutboxRelay:
         try:
             await resign(line, lease, self._schema, self._now, self._settings.channel)
         except TROUBLE as error:
-            _log.warning("the lease is left to run out", exc_info=error)
+            _log.warning("the lease is left to run out", exc_info=error, extra={"action": "relay.lease.left"})
         finally:
             await line.close()
 

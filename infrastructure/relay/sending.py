@@ -16,6 +16,7 @@ import attrs
 from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
 from outbox_kernel.infrastructure.relay.running import DONE, Away, GivenBack, Verdict, refused
+from outbox_kernel.infrastructure.relay.telling import about_event
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Outcome
@@ -80,7 +81,11 @@ class Sending:
             _log.exception(
                 "the outlet of publisher %s failed over event %s",
                 *(self.carried.name, row.event_id),
-                extra={"publisher": self.carried.name},
+                extra={
+                    "action": "publisher.outlet.failed",
+                    "publisher": self.carried.name,
+                    **about_event(row),
+                },
             )
             return Refused(
                 f"its outlet failed over it ({type(error).__name__}: {error}): look at the relay's log"

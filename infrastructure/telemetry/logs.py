@@ -20,6 +20,10 @@ LOG_LEVEL_VARIABLE = "OUTBOX_LOG_LEVEL"
 _TALKATIVE = ("alembic",)
 # Who tells with a traceback of what we say in a sentence.
 _REPEATING = ("aio_pika", "aiormq")
+ACTION = "action"
+"""By this key every line says what has happened, in a word that stays the same."""
+OTHERS_ACTION = "other"
+"""The action of lines that are not ours."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # What every record has; the rest came with `extra=`.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
@@ -64,8 +68,13 @@ class JsonLines(logging.Formatter):
             "time": _moment(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "action": action_of(record),
             "message": record.getMessage(),
-            **{name if name not in _TAKEN else f"{name}_": value for name, value in extras(record).items()},
+            **{
+                name if name not in _TAKEN else f"{name}_": value
+                for name, value in extras(record).items()
+                if name != ACTION
+            },
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -91,6 +100,11 @@ class ReadableLines(logging.Formatter):
 
 
 _TAKEN = {"time", "level", "logger", "message", "exception"}
+
+
+def action_of(record: logging.LogRecord) -> str:
+    """Return what has happened, in a word that stays the same."""
+    return str(getattr(record, ACTION, OTHERS_ACTION))
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:

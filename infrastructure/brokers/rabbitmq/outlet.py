@@ -261,7 +261,11 @@ class RabbitOutlet:
             try:
                 await self._declare()
             except BrokerRefusal as refusal:
-                _log.warning("%s", refusal, extra={"publisher": self.publisher.name})
+                _log.warning(
+                    "%s",
+                    refusal,
+                    extra={"action": "publisher.topology.refused", "publisher": self.publisher.name},
+                )
 
     async def _declare(self) -> None:
         """Make what is missing; what is wrong with queues is told, and no reason to send nothing to the exchange."""
