@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
-from outbox_kernel.infrastructure.http.serving import ApiServer, listen, url_of
+from outbox_kernel.infrastructure.http.serving import ApiServer
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
@@ -69,7 +70,7 @@ def http_settings(**given: Any) -> HttpSettings:
 
 
 def _log_start(url: str) -> None:
-    _log.info("API starts", extra={"url": url})
+    _log.info("API starts", extra={"action": "api.started", "url": url})
 
 
 @attrs.frozen
@@ -102,11 +103,11 @@ class Service:
                 server = ApiServer(app, self.http)
                 freeze_what_stays()
                 await server.serve(listening, lambda: on_started(app))
-                _log.info("API has stopped")
+                _log.info("API has stopped", extra={"action": "api.stopped"})
         except asyncio.CancelledError:
             if task.uncancel() > 0:
                 raise
-            _log.info("stopped before it had begun")
+            _log.info("stopped before it had begun", extra={"action": "api.stopped_early"})
 
     async def _assemble(self, ending: AsyncExitStack, *, wait: bool) -> FastAPI:
         engine = create_engine(
@@ -137,4 +138,4 @@ async def _deliver(outbox: Outbox, ending: AsyncExitStack, *, wait: bool) -> Non
         await ending.enter_async_context(outbox.delivering(wait=wait))
     except NothingToDeliverTo as error:
         # An API may be there before its first handler, for which what it commits waits.
-        _log.warning("%s", error)
+        _log.warning("%s", error, extra={"action": "api.delivers_to_nobody"})

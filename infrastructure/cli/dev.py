@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service, address_options, http_settings
 from outbox_kernel.infrastructure.cli.output import json_option
@@ -18,7 +19,6 @@ from outbox_kernel.infrastructure.dev import DevFolder, default_folder
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.http.app import DOCS
 from outbox_kernel.infrastructure.http.example import curl_line
-from outbox_kernel.infrastructure.http.serving import listen, url_of
 from outbox_kernel.infrastructure.http.tokens import sign
 from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.relay import RelaySettings

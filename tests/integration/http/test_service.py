@@ -12,12 +12,12 @@ import attrs
 import httpx
 import pytest
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service
 from outbox_kernel.infrastructure.cli.relay import _run
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
 from outbox_kernel.infrastructure.http import HttpSettings
-from outbox_kernel.infrastructure.http.serving import listen, url_of
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings

@@ -1,0 +1,216 @@
+"""Counting: plain numbers on the way of each event, which somebody else makes a text of (O4).
+
+A relay hands on an event in some ten microseconds, and to time each would cost a twentieth of that. So under load one
+run of sixteen is timed, and counts for all sixteen. How many there were is exact, and what took long is always timed.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Protocol
+
+from outbox_kernel.infrastructure.telemetry.instruments import BOUNDS_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Of runs that follow each other within so much time only one of so many is timed.
+BUSY_SECONDS = 0.001
+TIMED_OF_MAX = 16
+# Kinds of errors that one handler's failures are told apart by; those of others go together.
+ERROR_TYPES_MAX = 20
+OTHER_ERRORS = "_OTHER"
+# An answer that took longer than the best one says less of what the server's clock shows.
+ROUND_TRIPS_MAX = 1.5
+BEST_SECONDS_MAX = 60.0
+
+
+class Run(Protocol):
+    """A handler's run that has ended."""
+
+    @property
+    def started(self) -> float: ...  # noqa: D102 - on the monotonic clock
+    @property
+    def attempts(self) -> int: ...  # noqa: D102 - those before it
+    @property
+    def detached(self) -> bool: ...  # noqa: D102 - it was slow
+    @property
+    def row(self) -> Any: ...  # noqa: D102 - its event
+    @property
+    def rows(self) -> Sequence[Any] | None: ...  # noqa: D102 - all events of a batch
+
+
+class Verdict(Protocol):
+    """What it came to."""
+
+    @property
+    def status(self) -> str: ...  # noqa: D102
+    @property
+    def error_message(self) -> str | None: ...  # noqa: D102
+
+
+class Histogram:
+    """How often something took how long."""
+
+    __slots__ = ("counts", "last", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.seconds = 0.0
+        self.last = 0.0
+        """What was added last."""
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        """Count something that took so long, or so many things."""
+        self.counts[bisect_left(BOUNDS_SECONDS, seconds)] += times
+        self.seconds += seconds * times
+        self.last = seconds
+
+    def copy(self, *, more: int = 0) -> Histogram:
+        """Return it as it is now, with so many more that took as long as the last one."""
+        copied = Histogram()
+        copied.counts, copied.seconds = self.counts[:], self.seconds
+        if more:
+            copied.add(self.last, more)
+        return copied
+
+
+class ServerClock:
+    """Where the database's clock stands against this process's own.
+
+    Events are stamped by the server, runs by the relay, and the two are seldom set alike. Each answer of the server
+    says what its clock showed in the middle of the call; the quickest answer of the past minute says it best.
+    """
+
+    def __init__(self) -> None:
+        self.offset: float | None = None
+        self._best_seconds = self._best_at = 0.0
+
+    def note(self, asked: float, server_seconds: float, answered: float) -> None:
+        """Take note of what it showed, in seconds since 2000, between two moments of the monotonic clock."""
+        took = answered - asked
+        is_old = answered - self._best_at > BEST_SECONDS_MAX
+        if self.offset is not None and not is_old and took > self._best_seconds * ROUND_TRIPS_MAX:
+            return
+        if self.offset is None or is_old or took < self._best_seconds:
+            self._best_seconds, self._best_at = took, answered
+        self.offset = server_seconds - (asked + answered) / 2
+
+    def waited_seconds(self, row: Mapping[str, Any], until: float) -> float | None:
+        """Return for how long an event had waited at a moment; None where nobody knows."""
+        if self.offset is None or row["created_at"] is None or row["not_before"] is not None:
+            return None  # the last: it was to wait
+        created = int.from_bytes(row["created_at"], "big", signed=True) / 1e6
+        return max(0.0, until + self.offset - created)
+
+
+class SubscriptionCounts:
+    """What a relay does for one subscription."""
+
+    def __init__(self, clock: ServerClock, labels: Mapping[str, str]) -> None:
+        self.labels = dict(labels)
+        """Whose they are."""
+        self.failed: dict[tuple[str, str], Histogram] = {}
+        """By outcome, and by the kind of error."""
+        self.waits = Histogram()
+        self.passed = self.left = 0
+        self.more = 0
+        """Events of batches beyond the first of each."""
+        self._clock = clock
+        self._done = Histogram()
+        self._untimed, self._of, self._timed_at = 0, 1, 0.0
+
+    def note_run(self, run: Run, verdict: Verdict) -> None:
+        """Count a run that has ended by itself."""
+        if verdict.status != "done" or run.rows is not None or run.detached:
+            self._note_special(run, verdict)
+            return
+        self._untimed += 1
+        if self._untimed >= self._of:
+            self._time(run)
+
+    @property
+    def done(self) -> Histogram:
+        """The runs that were done."""
+        return self._done.copy(more=self._untimed)
+
+    def note_passed(self, events: int, left: int) -> None:
+        """Count events that are passed, and how many of them have deliveries."""
+        self.passed += events
+        self.left += left
+
+    def _time(self, run: Run) -> None:
+        now, times = time.monotonic(), self._untimed
+        self._done.add(now - run.started, times)
+        self._note_wait(run, run.row, times)
+        self._untimed = 0
+        self._of = TIMED_OF_MAX if now - self._timed_at < times * BUSY_SECONDS else 1
+        self._timed_at = now
+
+    def _note_special(self, run: Run, verdict: Verdict) -> None:
+        """Time what is not one of many: a failure, a batch, what was slow."""
+        seconds = time.monotonic() - run.started
+        histogram = self._done if verdict.status == "done" else self._failures(verdict)
+        histogram.add(seconds)
+        rows = run.rows or (run.row,)
+        self.more += len(rows) - 1
+        for row in rows:
+            self._note_wait(run, row, 1)
+
+    def _failures(self, verdict: Verdict) -> Histogram:
+        outcome = {"waiting": "failed"}.get(verdict.status, verdict.status)
+        error = (verdict.error_message or "").partition(":")[0]
+        if not error.isidentifier() or (
+            (outcome, error) not in self.failed and len(self.failed) >= ERROR_TYPES_MAX
+        ):
+            error = OTHER_ERRORS
+        return self.failed.setdefault((outcome, error), Histogram())
+
+    def _note_wait(self, run: Run, row: Any, times: int) -> None:
+        # Later runs have waited for their time, and not in the outbox.
+        if run.attempts:
+            return
+        waited = self._clock.waited_seconds(row, run.started)
+        if waited is not None:
+            self.waits.add(waited, times)
+
+
+class RelayCounts:
+    """What a relay does for itself."""
+
+    def __init__(self) -> None:
+        self.clock = ServerClock()
+        self.renewals = self.losses = 0
+        self.holds_until: float | None = None
+        """On the monotonic clock; None: it has no lease."""
+        self.hears: bool | None = None
+        """None: it does not listen."""
+
+    def note_renewal(self, asked: float, lease_seconds: float) -> None:
+        """Count a renewal; the lease runs from when it was asked for, at the latest."""
+        self.renewals += 1
+        self.holds_until = asked + lease_seconds
+
+
+class QueueCounts:
+    """What a consumer takes from one queue."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        self.labels = dict(labels)
+        self.stored = self.buried = 0
+
+
+class RequestCounts:
+    """How long requests took, by what was asked and answered."""
+
+    KINDS_MAX = 1_000
+
+    def __init__(self) -> None:
+        self.by_kind: dict[tuple[str, str, str, str], Histogram] = {}
+
+    def note(self, method: str, route: str, code: int, scheme: str, seconds: float) -> None:
+        """Count a request; a route is what the application has, not what somebody typed."""
+        key = (method, route, str(code), scheme)
+        if key in self.by_kind or len(self.by_kind) < self.KINDS_MAX:
+            self.by_kind.setdefault(key, Histogram()).add(seconds)
