@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import brokers, servers
+from tests import prometheus as prometheuses
 
 T = TypeVar("T")
 # For tools/coverage_floor.py.
@@ -65,12 +66,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a RabbitMQ where there is none, and say so in one line."""
-    missing = brokers.missing()
+    """Leave out what needs a RabbitMQ or a Prometheus where there is none, and say so in one line."""
+    of_brokers = brokers.missing()
+    missing = {**of_brokers, **prometheuses.missing()}
     left = [(item, reason) for item in items if (reason := _lacks(item, missing)) is not None]
     if left:
-        NOTE.parent.mkdir(exist_ok=True)
-        NOTE.write_text(left[0][1])
+        if noted := [reason for _, reason in left if reason in of_brokers.values()]:
+            NOTE.parent.mkdir(exist_ok=True)
+            NOTE.write_text(noted[0])
         config.stash[LEFT_OUT] = [(item.nodeid, reason) for item, reason in left]
         config.hook.pytest_deselected(items=[item for item, _ in left])
         gone = {item for item, _ in left}
@@ -92,7 +95,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         files = ", ".join(sorted({name.partition("::")[0] for name, _ in left}))
         reasons = "; ".join(sorted({reason for _, reason in left}))
         terminalreporter.write_line(
-            f"left out for want of a RabbitMQ: {len(left)} tests in {files}; {reasons}"
+            f"left out for want of what they need: {len(left)} tests in {files}; {reasons}"
         )
     terminalreporter.write_line(f"database: {server or 'not used'}; seed: OUTBOX_SEED={seed}")
 
@@ -137,6 +140,20 @@ def own_broker() -> Iterator[brokers.OwnBroker]:
     own = brokers.OwnBroker((f"max_message_size = {brokers.MESSAGE_BYTES_MAX}",))
     with _broker(own, must=servers.required()) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> type[prometheuses.Prometheus]:
+    """A Prometheus that scrapes what it is told to."""
+    if not prometheuses.installed():
+        pytest.exit(f"no Prometheus for the tests: {prometheuses.NOT_INSTALLED}", returncode=1)
+    return prometheuses.Prometheus
+
+
+@pytest.fixture(scope="session")
+def promtool(prometheus: type[prometheuses.Prometheus]) -> Callable[..., str]:
+    """Its tool, which looks at texts and rules."""
+    return prometheuses.promtool
 
 
 @contextmanager

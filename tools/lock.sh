@@ -9,4 +9,4 @@ compile() {
 }
 compile requirements/bootstrap.txt requirements/bootstrap.in
 compile requirements/dev.txt --extra contexts --extra embedded --extra fast --extra http \
-    --extra psycopg --extra rabbitmq --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in
+    --extra psycopg --extra rabbitmq --extra telemetry --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
@@ -91,6 +91,9 @@ PUBLISHED = Published()
 class Outlet(Protocol):
     """A publisher's way into its exchange. It connects by itself and again; every call ends within a deadline."""
 
+    system: ClassVar[str]
+    """What OpenTelemetry's messaging conventions call such a broker."""
+
     async def publish(self, message: Message, /) -> Outcome:
         """Send one message and await its confirm; many at once share a channel."""
 
@@ -120,6 +123,9 @@ class Inlet(Protocol):
     What fails is a `BrokerRefusal`: put back, pause, open again. Every call but `receive`, and `bury` while it calls
     `on_wait`, ends within a deadline. What was received is used until `put_back` or `close`, not after.
     """
+
+    system: ClassVar[str]
+    """What OpenTelemetry's messaging conventions call such a broker."""
 
     async def open(self) -> None:
         """Connect, make what the topology has of the queue, and begin to take from it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,7 @@ from outbox_kernel.infrastructure.cli.serving import (
     run_loop,
     stopped_by_signals,
 )
+from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
@@ -58,16 +60,24 @@ class QueueUnhandled(InfrastructureError):
     is_flag=True,
     help="Also take from queues that no handler is for: what arrives there is stored as delivered, and nothing more.",
 )
+@metrics_option
 @json_option
 def command(
-    *, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, store_unhandled: bool, as_json: bool
+    *,
+    queues: tuple[str, ...],
+    wait: bool,
+    once: bool,
+    prefetch: int,
+    store_unhandled: bool,
+    metrics: str | None,
+    as_json: bool,
 ) -> None:
     """Store what arrives in these queues of RABBITMQ_URL in the outbox of DATABASE_URL, and run their handlers.
 
     Handlers with queue=QUEUE run here, and no others: `outbox relay` is for those. Start as many as you like; a
     queue's messages go to one of them, and the others stand by. Stopped and logged as `outbox relay` is.
     """
-    outbox = Outbox()
+    outbox = Outbox(telemetry=telemetry_settings(metrics))
     task = Consuming(
         outbox,
         broker_of(outbox.settings),
@@ -97,6 +107,7 @@ class Consuming:
         """Consume until told to stop, or once."""
         task, stopping, serving = asyncio.current_task(), asyncio.Event(), False
         assert task is not None  # noqa: S101 - a coroutine that runs is a task's
+        telling = AsyncExitStack()
 
         def stop() -> None:
             if serving:
@@ -106,6 +117,7 @@ class Consuming:
 
         try:
             with stopped_by_signals(stop):
+                await telling.enter_async_context(told_of(self.outbox, "outbox-consumer"))
                 relay, consumer = await self._prepared()
                 freeze_what_stays()
                 _log.info("consumer starts", extra={"action": "consumer.started", **self._about()})
@@ -119,6 +131,7 @@ class Consuming:
                 raise CancelledByOthers("the consumer") from None
             _log.info("stopped before it had begun", extra={"action": "consumer.stopped_early"})
         finally:
+            await telling.aclose()
             await self.outbox.close()
 
     async def _prepared(self) -> tuple[OutboxRelay, Consumer]:
@@ -137,6 +150,7 @@ class Consuming:
             schema=settings.outbox_schema,
             relay=relay,
             prefetch=self.prefetch,
+            metrics=self.outbox.counted,
         )
         return relay, consumer
 

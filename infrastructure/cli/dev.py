@@ -23,7 +23,7 @@ from outbox_kernel.infrastructure.http.tokens import sign
 from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.telemetry import set_up_logs
+from outbox_kernel.infrastructure.telemetry import TelemetrySettings, set_up_logs
 
 if TYPE_CHECKING:
     import socket
@@ -60,7 +60,10 @@ def command(*, host: str | None, port: int | None, folder: Path | None, as_json:
         about = {"url": url_of(listening), "token": _token(key, http), "folder": str(kept.path)}
         with EmbeddedPostgres(kept.database) as server:
             about["database_url"] = server.url
-            service = Service(attrs.evolve(settings, database_url=server.url), http, relay_settings, key)
+            service = Service(
+                *(attrs.evolve(settings, database_url=server.url), http, relay_settings, key),
+                TelemetrySettings.from_environment(),
+            )
             run_loop(_serve(service, listening, about, as_json=as_json))
 
 

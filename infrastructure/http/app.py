@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 DOCS, OPENAPI = "/docs", "/openapi.json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -38,11 +39,12 @@ def create_app(
     settings: HttpSettings | None = None,
     *,
     is_alive: Callable[[], bool] = lambda: True,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Assemble the API of all contexts.
 
-    Its health tells whether it `is_alive`: of a relay in the same process that is `outbox.is_alive`. Who made the
-    container and its engine closes them, after the application.
+    Its health tells whether it `is_alive`: of a relay in the same process that is `outbox.is_alive`. In `metrics`, if
+    those are given, requests are counted. Who made the container and its engine closes them, after the application.
     """
     settings = settings or HttpSettings()
     app = FastAPI(
@@ -64,7 +66,12 @@ def create_app(
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _leave_to_gate)
     app.add_middleware(
-        Gate, container=container, authenticator=authenticator, settings=settings, public=public
+        Gate,
+        container=container,
+        authenticator=authenticator,
+        settings=settings,
+        public=public,
+        requests=None if metrics is None else metrics.requests,
     )
     return app
 

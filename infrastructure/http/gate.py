@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.http.authentication import Principal, Unauthen
 from outbox_kernel.infrastructure.http.bodies import ClientLeft, again, read_body
 from outbox_kernel.infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
 from outbox_kernel.infrastructure.http.scope import put_container
+from outbox_kernel.infrastructure.http.watching import count, traced
 from outbox_kernel.kernel.clock import new_id
 from outbox_kernel.kernel.context import event_context
 from outbox_kernel.kernel.errors import InvalidContext
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
     from outbox_kernel.infrastructure.http.settings import HttpSettings
+    from outbox_kernel.infrastructure.telemetry.counting import RequestCounts
 
 _log = logging.getLogger("outbox.http")
 
@@ -51,12 +53,14 @@ class Gate:
         authenticator: Authenticator,
         settings: HttpSettings,
         public: Collection[str],
+        requests: RequestCounts | None = None,
     ) -> None:
         self._app = app
         self._container = container
         self._authenticator = authenticator
         self._settings = settings
         self._public = frozenset(public)
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let it pass, or say why not."""
@@ -71,6 +75,16 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         exchange = Exchange(_request_id(headers), send)
+        try:
+            with traced(scope, headers, exchange):
+                await self._answer_in_time(scope, headers, receive, exchange)
+        finally:
+            if self._requests is not None:
+                count(self._requests, scope, exchange)
+
+    async def _answer_in_time(
+        self, scope: Scope, headers: Headers, receive: Receive, exchange: Exchange
+    ) -> None:
         limit = asyncio.timeout(self._settings.request_seconds_max)
         try:
             async with limit:
@@ -126,6 +140,11 @@ class Exchange:
         self._send = send
         self._began = time.perf_counter()
 
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self._began
+
     async def send(self, message: Message) -> None:
         """Send on, with the request's id."""
         if message["type"] == "http.response.start":
@@ -156,7 +175,7 @@ class Exchange:
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": self.status,
-                "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
+                "milliseconds": round(self.seconds * 1_000, 1),
                 "request_id": self.request_id,
                 **({} if self.principal is None else {"user_id": self.principal.user_id}),
             },

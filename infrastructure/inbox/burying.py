@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
+    from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 _log = logging.getLogger("outbox.consumer")
 
@@ -35,6 +36,8 @@ class Burying:
     ending: asyncio.Event
     on_settled: Callable[[], None]
     """Called when a message is out of the queue."""
+    counts: QueueCounts | None = None
+    """Where what is buried is counted, if anybody asks for numbers."""
     _kept: list[tuple[Incoming, str]] = attrs.Factory(list)
     _changed: asyncio.Event = attrs.Factory(asyncio.Event)
     _has_given_up: bool = False
@@ -83,6 +86,8 @@ class Burying:
                 "message_id": message.message_id,
             },
         )
+        if self.counts is not None:
+            self.counts.buried += 1
         del self._kept[0]
         if not self._kept:
             self.trouble.end()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Broker
     from outbox_kernel.infrastructure.brokers.topology import Topology
     from outbox_kernel.infrastructure.relay import OutboxRelay
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
 PREFETCH = 250
@@ -47,21 +48,24 @@ class Consumer:
         schema: str | None = None,
         relay: OutboxRelay,
         prefetch: int = PREFETCH,
+        metrics: Metrics | None = None,
     ) -> None:
         self._relay = relay
         # What is stored is due for whoever has subscribed by then.
         self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
+        inlets = {each: broker.inlet(each, topology, prefetch=prefetch) for each in queues}
         self._receivings = [
             Receiving(
-                broker.inlet(each, topology, prefetch=prefetch),
-                Storage(each, schema),
+                inlet,
+                Storage(queue, schema),
                 Line(engine, settings=BY_INDEX),
                 stopping=self._stopping,
                 on_stored=relay.look,
                 on_change=self._note,
+                counts=None if metrics is None else metrics.of_queue(queue, system=inlet.system),
             )
-            for each in queues
+            for queue, inlet in inlets.items()
         ]
         self.consuming = asyncio.Event()
         """Set while the broker knows us as the consumer of every queue."""

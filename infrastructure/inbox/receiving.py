@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.inbox.storing import Storage
     from outbox_kernel.infrastructure.relay.line import Line
     from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 _log = logging.getLogger("outbox.consumer")
 
@@ -41,6 +42,7 @@ class Receiving:
         stopping: asyncio.Event,
         on_stored: Callable[[], None],
         on_change: Callable[[Receiving], None],
+        counts: QueueCounts | None = None,
     ) -> None:
         self.queue = storage.queue
         self._inlet, self._line = inlet, line
@@ -49,8 +51,8 @@ class Receiving:
         self._on_change = on_change
         self._connecting, self._storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
         self._troubles = (self._connecting, self._storing, burying)
-        self._burying = Burying(self.queue, inlet, burying, self._ending, self._begin_anew)
-        self._intake = Intake(storage, line, inlet, self._burying, self._storing, on_stored)
+        self._burying = Burying(self.queue, inlet, burying, self._ending, self._begin_anew, counts)
+        self._intake = Intake(storage, line, inlet, self._burying, self._storing, on_stored, counts)
         self._failures = 0
         self._peace_at = math.inf
         self.is_consuming = False

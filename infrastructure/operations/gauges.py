@@ -51,7 +51,7 @@ class Gauges:
             "count_bytes_max": COUNT_BYTES_MAX,
         }
         [row] = await self._line.fetch(text, *arguments(names, given))
-        return list(_samples(row))
+        return list(_samples(dict(row)))
 
     async def close(self) -> None:
         """Hang up."""

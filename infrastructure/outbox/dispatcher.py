@@ -13,6 +13,8 @@ from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_se
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry.metrics import written
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
 from outbox_kernel.kernel.envelope import seal
@@ -68,11 +70,14 @@ class OutboxMiddleware:
 def _record(event: DomainEvent) -> OutboxRecord:
     if inspect(OutboxRecord, raiseerr=False) is None:
         map_outbox_table(Settings.from_environment().outbox_schema)
-    sealed = seal(event)._asdict()
-    record = OutboxRecord(
-        **{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(current_headers())
-    )
+    envelope, headers = seal(event), current_headers()
+    if (spans := tracing.spans()) is not None:
+        headers, creating = spans.create(headers, [envelope])
+        creating.end(is_durable=True)  # nobody hears of the end of a session that is not captured
+    sealed = envelope._asdict()
+    record = OutboxRecord(**{**sealed, "payload": json.loads(sealed["payload"])}, headers=dict(headers))
     note_dispatched(event, record)
+    written.add(1)
     return record
 
 

@@ -23,6 +23,7 @@ from outbox_kernel.infrastructure.relay.lease import Lease, LeaseLost
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.lines import Lines
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
+from outbox_kernel.infrastructure.relay.observing import Observing
 from outbox_kernel.infrastructure.relay.patterns import unknown_types
 from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.renaming import Renaming
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
     from outbox_kernel.infrastructure.relay.shift import Shift
     from outbox_kernel.infrastructure.scopes import AnyContainer
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 _log = logging.getLogger("outbox.relay")
 
@@ -77,12 +79,14 @@ class OutboxRelay:
         queues: Iterable[str] | None = None,
         settings: RelaySettings | None = None,
         deliver_to_nobody: bool = False,
+        metrics: Metrics | None = None,
         now: datetime | None = None,
     ) -> None:
         self.engine: AsyncEngine = _engine_of(engine_or_url)
         """What its connections are made by."""
         self._container = container
         self._settings = settings or RelaySettings()
+        self._observing = Observing(metrics, self._settings.lease_seconds)
         found = registered_handlers() if handlers is None else tuple(handlers)
         # A handler with a queue runs where that queue is consumed, and nothing else runs there.
         self._queues = None if queues is None else frozenset(queues)
@@ -142,6 +146,7 @@ class OutboxRelay:
                     )
                     return
                 ended_by = error
+                self._observing.note_trouble(error)
             await self._rest(rests.after(ended_by, time.monotonic() - began))
 
     async def _rest(self, seconds: float) -> None:
@@ -221,6 +226,7 @@ class OutboxRelay:
             await shift.go_round()
         except LeaseLost as error:
             shift.lose()
+            self._observing.note_trouble(error)
             _log.warning(
                 "%s; what was in hand is done again under the next lease",
                 error,
@@ -236,7 +242,8 @@ class OutboxRelay:
         lease = Lease(self._id, next(self._epochs))
         async with Lines.of(self.engine) as lines:
             assembly = Assembly(
-                self._carried(), lines, lease, self._settings, self._schema, self._now, takes_all
+                *(self._carried(), lines, lease, self._settings, self._schema, self._now, takes_all),
+                self._observing,
             )
             await assembly.register()
             self._lease = lease
@@ -284,6 +291,7 @@ class OutboxRelay:
             lease_seconds=self._settings.lease_seconds,
             patience_seconds=shift.longest_limit_seconds,
             on_lost=shift.lose,
+            on_renewed=self._observing.note_renewal,
         )
 
     def _serving(self, shift: Shift) -> Serving:
@@ -291,7 +299,10 @@ class OutboxRelay:
         url = settings.listen_url
         engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
         control = shift.ownership.log
-        listener = Listener(engine, settings.channel, shift.hear, control.line)
+        listener = Listener(
+            *(engine, settings.channel, shift.hear, control.line),
+            on_change=self._observing.note_hearing,
+        )
         upkeep = Upkeep(
             control,
             Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
@@ -308,6 +319,7 @@ class OutboxRelay:
         lease, self._lease = self._lease, None
         if lease is None:
             return
+        self._observing.end()
         line = Line(self.engine)
         try:
             await resign(line, lease, self._schema, self._now, self._settings.channel)

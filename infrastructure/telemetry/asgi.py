@@ -9,7 +9,7 @@ from outbox_kernel.infrastructure.telemetry.prometheus import CONTENT_TYPE, rend
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
-    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics, Sample
 
 
 class MetricsApp:
@@ -20,7 +20,11 @@ class MetricsApp:
 
     async def text(self) -> str:
         """Return the metrics as Prometheus reads them."""
-        return rendered(await self._metrics.samples())
+        return rendered(await self.samples())
+
+    async def samples(self) -> list[Sample]:
+        """Return each number as it is now."""
+        return await self._metrics.samples()
 
     async def __call__(
         self,

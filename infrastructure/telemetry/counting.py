@@ -50,6 +50,17 @@ class Verdict(Protocol):
     def error_message(self) -> str | None: ...  # noqa: D102
 
 
+def outcome_of(verdict: Verdict) -> str:
+    """Return what became of a run, in a word."""
+    return "failed" if verdict.status == "waiting" else verdict.status
+
+
+def error_of(verdict: Verdict) -> str | None:
+    """Return the class of the error that a run has failed with, where its message begins with one."""
+    name = (verdict.error_message or "").partition(":")[0]
+    return name if name.isidentifier() else None
+
+
 class Histogram:
     """How often something took how long."""
 
@@ -113,7 +124,7 @@ class SubscriptionCounts:
         """Whose they are."""
         self.failed: dict[tuple[str, str], Histogram] = {}
         """By outcome, and by the kind of error."""
-        self.waits = Histogram()
+        self._waits, self._waited = Histogram(), False
         self.passed = self.left = 0
         self.more = 0
         """Events of batches beyond the first of each."""
@@ -134,6 +145,11 @@ class SubscriptionCounts:
     def done(self) -> Histogram:
         """The runs that were done."""
         return self._done.copy(more=self._untimed)
+
+    @property
+    def waits(self) -> Histogram:
+        """How long events waited in the outbox, until their first run."""
+        return self._waits.copy(more=self._untimed if self._waited else 0)
 
     def note_passed(self, events: int, left: int) -> None:
         """Count events that are passed, and how many of them have deliveries."""
@@ -159,21 +175,17 @@ class SubscriptionCounts:
             self._note_wait(run, row, 1)
 
     def _failures(self, verdict: Verdict) -> Histogram:
-        outcome = {"waiting": "failed"}.get(verdict.status, verdict.status)
-        error = (verdict.error_message or "").partition(":")[0]
-        if not error.isidentifier() or (
-            (outcome, error) not in self.failed and len(self.failed) >= ERROR_TYPES_MAX
-        ):
-            error = OTHER_ERRORS
-        return self.failed.setdefault((outcome, error), Histogram())
+        key = outcome_of(verdict), error_of(verdict) or OTHER_ERRORS
+        if key not in self.failed and len(self.failed) >= ERROR_TYPES_MAX:
+            key = key[0], OTHER_ERRORS
+        return self.failed.setdefault(key, Histogram())
 
     def _note_wait(self, run: Run, row: Any, times: int) -> None:
         # Later runs have waited for their time, and not in the outbox.
-        if run.attempts:
-            return
-        waited = self._clock.waited_seconds(row, run.started)
+        waited = None if run.attempts else self._clock.waited_seconds(row, run.started)
+        self._waited = waited is not None
         if waited is not None:
-            self.waits.add(waited, times)
+            self._waits.add(waited, times)
 
 
 class RelayCounts:
@@ -186,11 +198,6 @@ class RelayCounts:
         """On the monotonic clock; None: it has no lease."""
         self.hears: bool | None = None
         """None: it does not listen."""
-
-    def note_renewal(self, asked: float, lease_seconds: float) -> None:
-        """Count a renewal; the lease runs from when it was asked for, at the latest."""
-        self.renewals += 1
-        self.holds_until = asked + lease_seconds
 
 
 class QueueCounts:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +76,7 @@ class JsonLines(logging.Formatter):
                 for name, value in extras(record).items()
                 if name != ACTION
             },
+            **tracing.ids(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

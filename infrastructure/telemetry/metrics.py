@@ -78,20 +78,11 @@ class Metrics:
             self.relay = RelayCounts()
         return self.relay
 
-    def of_subscription(
-        self, name: str, *, system: str, operation: str, destination: str
-    ) -> SubscriptionCounts:
+    def of_subscription(self, labels: Mapping[str, str]) -> SubscriptionCounts:
         """Return where a subscription of that relay counts."""
+        name = labels[numbers.SUBSCRIPTION]
         if name not in self._subscriptions:
-            self._subscriptions[name] = SubscriptionCounts(
-                self.of_relay().clock,
-                {
-                    numbers.SYSTEM: system,
-                    numbers.OPERATION: operation,
-                    numbers.DESTINATION: destination,
-                    numbers.SUBSCRIPTION: name,
-                },
-            )
+            self._subscriptions[name] = SubscriptionCounts(self.of_relay().clock, labels)
         return self._subscriptions[name]
 
     def of_queue(self, name: str, *, system: str) -> QueueCounts:
@@ -135,7 +126,7 @@ class Metrics:
                 taken = sum(sum(each.counts) for each in runs.values()) + counts.more
                 yield Sample(numbers.CONSUMED, labels, taken)
             whose = {name: labels[name] for name in numbers.COMMIT_TO_HANDLER.labels}
-            yield Sample(numbers.COMMIT_TO_HANDLER, whose, counts.waits.copy())
+            yield Sample(numbers.COMMIT_TO_HANDLER, whose, counts.waits)
             yield Sample(numbers.PASSED, whose, counts.passed)
             yield Sample(numbers.LEFT, whose, counts.left)
 

@@ -7,7 +7,7 @@ import logging
 import re
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 import attrs
@@ -71,6 +71,7 @@ class RabbitOutlet:
     publisher: Publisher
     topology: Topology
     confirm_seconds_max: float = CONFIRM_SECONDS_MAX
+    system: ClassVar[str] = "rabbitmq"
     _channel: AbstractChannel | None = None
     _exchange: AbstractExchange | None = None
     _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
