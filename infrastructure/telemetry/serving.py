@@ -54,8 +54,8 @@ class MetricsServer:
             return
         self._connections.add(task)
         try:
-            # A peer that has gone, or is slow, is its own affair.
-            with suppress(OSError, TimeoutError):
+            # A peer that has gone, or is slow, is its own affair; cancelled, it ends here, or asyncio would log it.
+            with suppress(OSError, TimeoutError, asyncio.CancelledError):
                 await self._answer(reader, writer)
         finally:
             self._connections.discard(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_who_is_said_to_come_from_the_future_has_not_waited() -> None:
 
 
 @pytest.mark.parametrize("odd", [{"created": None}, {"not_before": "a moment"}])
-def test_what_cannot_be_read_and_what_is_for_later_has_no_such_time(odd: dict[str, str]) -> None:
+def test_what_cannot_be_read_and_what_is_for_later_has_no_such_time(odd: dict[str, Any]) -> None:
     assert clock(server_seconds=0, at=0).waited_seconds(row(**odd), 0.0) is None
     assert ServerClock().waited_seconds(row(), 0.0) is None
 

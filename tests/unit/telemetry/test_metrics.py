@@ -111,7 +111,12 @@ def test_who_counts_again_goes_on_where_it_was() -> None:
 
 def test_sessions_of_many_threads_count_together() -> None:
     found = Written()
-    threads = [Thread(target=lambda: [found.add(1) for _ in range(10_000)]) for _ in range(4)]
+
+    def add() -> None:
+        for _ in range(10_000):
+            found.add(1)
+
+    threads = [Thread(target=add) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
