@@ -61,7 +61,8 @@ class Message:
 
     message_id: str
     routing_key: str
-    body: bytes
+    # It may hold secrets, and an outlet's error may show the message (K11).
+    body: bytes = attrs.field(repr=False)
     headers: Mapping[str, HeaderValue]
 
 
@@ -113,7 +114,7 @@ class Incoming:
 
     message_id: str | None
     headers: Mapping[str, Any]
-    body: bytes
+    body: bytes = attrs.field(repr=False)
     handle: Any
 
 

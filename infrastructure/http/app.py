@@ -56,6 +56,8 @@ def create_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
+        # Of OpenTelemetry: who asks again and again whether it lives is on nobody's way.
+        telemetry={"exclude": lambda scope: scope.get("path") in HEALTH},
     )
     app.state.health = health.Health(container, lambda: not is_alive())
     app.include_router(health.router)

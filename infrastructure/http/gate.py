@@ -18,7 +18,7 @@ from outbox_kernel.infrastructure.http.authentication import Principal, Unauthen
 from outbox_kernel.infrastructure.http.bodies import ClientLeft, again, read_body
 from outbox_kernel.infrastructure.http.problems import PROBLEM_TYPE, UNEXPECTED, Problem, problem_of
 from outbox_kernel.infrastructure.http.scope import put_container
-from outbox_kernel.infrastructure.http.watching import count, traced
+from outbox_kernel.infrastructure.http.watching import count
 from outbox_kernel.kernel.clock import new_id
 from outbox_kernel.kernel.context import event_context
 from outbox_kernel.kernel.errors import InvalidContext
@@ -76,8 +76,7 @@ class Gate:
         headers = Headers(scope=scope)
         exchange = Exchange(_request_id(headers), send)
         try:
-            with traced(scope, headers, exchange):
-                await self._answer_in_time(scope, headers, receive, exchange)
+            await self._answer_in_time(scope, headers, receive, exchange)
         finally:
             if self._requests is not None:
                 count(self._requests, scope, exchange)

@@ -35,13 +35,18 @@ SYSTEM = "outbox"
 """What the messaging conventions call the outbox itself."""
 
 
+def _number(value: float | Histogram) -> float | Histogram:
+    return int(value) if isinstance(value, bool) else value
+
+
 @attrs.frozen
 class Sample:
     """One number, or a histogram, and what it is of."""
 
     instrument: Instrument
     labels: Mapping[str, str]
-    value: float | Histogram
+    value: float | Histogram = attrs.field(converter=_number)
+    """Whether something is so is 1 or 0."""
 
 
 class Written:

@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from outbox_kernel.infrastructure.telemetry.otlp_metrics import Exported
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, SpanKind, TraceState
@@ -79,15 +79,9 @@ async def pushing(
 ) -> AsyncIterator[None]:
     """Push while the block runs, and what is left at its end."""
     resource = resource_of(service)
-    ends: list[Callable[[], Any]] = []
-    if "TRACES" in signals and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.sampler = FollowsLinks(provider.sampler)
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        trace.set_tracer_provider(provider)
-        ends.append(provider.shutdown)
+    provider = _set_provider(resource) if "TRACES" in signals else None
     pushing = Pushing(metrics(), resource) if "METRICS" in signals else None
-    again = None if pushing is None else asyncio.create_task(pushing.again(), name="outbox-push-metrics")
+    again = asyncio.create_task(pushing.again(), name="outbox-push-metrics") if pushing else None
     _log.info(
         "OpenTelemetry's collector is told",
         extra={"action": "telemetry.pushed", "service": str(resource.attributes[SERVICE_NAME])},
@@ -95,16 +89,35 @@ async def pushing(
     try:
         yield
     finally:
-        if pushing is not None and again is not None:
+        if again is not None:
             again.cancel()
             await asyncio.wait([again])
-            with suppress(TimeoutError):
-                async with asyncio.timeout(FAREWELL_SECONDS_MAX):
-                    await pushing.push()
-            ends.append(pushing.exporter.shutdown)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_SECONDS_MAX):
-                await asyncio.gather(*map(in_thread, ends))
+        await _say_farewell(pushing, provider)
+
+
+def _set_provider(resource: Resource) -> TracerProvider | None:
+    """Have this process's spans taken; None, if somebody has seen to that already."""
+    if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        return None
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.sampler = FollowsLinks(provider.sampler)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+async def _say_farewell(pushing: Pushing | None, provider: TracerProvider | None) -> None:
+    """Send what is left, as far as that takes no time."""
+    left: list[Awaitable[Any]] = []
+    if pushing is not None:
+        left.append(pushing.push())
+    if provider is not None:
+        left.append(in_thread(provider.shutdown))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_SECONDS_MAX):
+            await asyncio.gather(*left)
+    if pushing is not None:
+        pushing.exporter.shutdown()
 
 
 class Pushing:

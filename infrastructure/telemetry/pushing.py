@@ -12,6 +12,9 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.telemetry.settings import OFF
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
@@ -36,6 +39,8 @@ def wanted(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
 async def pushed(metrics: Callable[[], MetricsApp], service: str) -> AsyncIterator[None]:
     """Push while the block runs, if the environment asks for it."""
     signals = [signal for signal in ("TRACES", "METRICS") if wanted(signal)]
+    if tracing.mode == OFF:
+        signals = [signal for signal in signals if signal != "TRACES"]
     if not signals:
         yield
         return

@@ -8,7 +8,6 @@ Names follow OpenTelemetry's messaging conventions. The whole module needs its A
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -21,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from outbox_kernel.infrastructure.telemetry import instruments as names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
@@ -37,7 +36,6 @@ OUTBOX = "outbox"
 
 # A batch has as many links, or spans, at the most: of more an exporter drops some.
 LINKS_MAX = 100
-_SERVER_ERROR = 500
 _HEADERS = ("traceparent", "tracestate")
 _propagator = TraceContextTextMapPropagator()
 
@@ -115,25 +113,6 @@ class Spans:
         for span in made:
             span.end()
 
-    @contextmanager
-    def serving(self, method: str, scheme: str, path: str, headers: Mapping[str, str]) -> Iterator[Serving]:
-        """Make the span of a request, within that of whoever sent it; unless another one serves it already."""
-        if trace.get_current_span().get_span_context().is_valid:
-            yield Serving(None, method)
-            return
-        span = self.tracer.start_span(
-            method,
-            _propagator.extract(_texts(headers)),
-            kind=SpanKind.SERVER,
-            attributes={names.METHOD: method, names.SCHEME: scheme, "url.path": path},
-        )
-        token = contexts.attach(trace.set_span_in_context(span))
-        try:
-            yield Serving(span, method)
-        finally:
-            contexts.detach(token)
-            span.end()
-
 
 @attrs.frozen
 class Creating:
@@ -146,25 +125,6 @@ class Creating:
         if not is_durable:
             self.span.set_status(StatusCode.ERROR, "rolled back")
         self.span.end()
-
-
-@attrs.frozen
-class Serving:
-    """A request that is being served."""
-
-    span: Span | None
-    method: str
-
-    def answered(self, route: str, status: int) -> None:
-        """Say by which route, and with what."""
-        if self.span is None:
-            return
-        if route:
-            self.span.update_name(f"{self.method} {route}")
-            self.span.set_attribute(names.ROUTE, route)
-        self.span.set_attribute(names.CODE, status)
-        if status >= _SERVER_ERROR:
-            self.span.set_status(StatusCode.ERROR)
 
 
 def current_ids() -> dict[str, str]:

@@ -74,7 +74,7 @@ async def test_where_the_extra_is_missing_one_line_says_so(
 
 async def exported() -> MetricsData:
     metrics = Metrics()
-    metrics.of_relay().renewals = 3
+    metrics.of_relay().renewals, metrics.of_relay().hears = 3, True
     handler = metrics.of_subscription(LABELS)
     for verdict in (Ended(), Ended("dead", "Reject: no")):
         handler.note_run(Over(), verdict)

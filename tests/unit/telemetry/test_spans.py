@@ -1,4 +1,4 @@
-"""Spans of who writes, waits, runs, sends, receives and serves; linked, or in one trace (K10, O4)."""
+"""Spans of who writes, waits, runs, sends and receives; linked, or in one trace (K10, O4)."""
 
 from __future__ import annotations
 
@@ -293,44 +293,6 @@ def test_in_one_trace_each_message_is_received_for_itself() -> None:
         given = [{"traceparent": REMOTE}, {"traceparent": UNSAMPLED}, {"traceparent": REMOTE}]
         spans_of(traces).received("rabbitmq", "orders", given, 1)
     assert [parent_of(each) for each in traces.named("receive orders")] == [REMOTE_SPAN] * 2
-
-
-# --- serving ------------------------------------------------------------------------------------------
-
-
-def test_a_request_is_a_span_of_whoever_sent_it() -> None:
-    with (
-        traced() as traces,
-        spans_of(traces).serving("GET", "http", "/accounts/7", {"traceparent": REMOTE}) as serving,
-    ):
-        assert trace.get_current_span() is serving.span
-        serving.answered("/accounts/{id}", 200)
-    span = traces.one("GET /accounts/{id}")
-    assert (span.kind, parent_of(span), span.status.status_code) == (
-        SpanKind.SERVER,
-        REMOTE_SPAN,
-        StatusCode.UNSET,
-    )
-    assert told(span) == {
-        "http.request.method": "GET",
-        "url.scheme": "http",
-        "url.path": "/accounts/7",
-        "http.route": "/accounts/{id}",
-        "http.response.status_code": 200,
-    }
-
-
-def test_a_request_that_nobody_can_answer_has_failed() -> None:
-    with traced() as traces, spans_of(traces).serving("GET", "http", "/x", {}) as serving:
-        serving.answered("", 500)
-    assert traces.one("GET").status.status_code is StatusCode.ERROR
-
-
-def test_a_request_that_is_traced_already_has_one_span() -> None:
-    with traced() as traces, traces.provider.get_tracer("framework").start_as_current_span("GET /"):
-        with spans_of(traces).serving("GET", "http", "/", {}) as serving:
-            serving.answered("/", 200)
-        assert traces.spans == ()
 
 
 # --- the log ------------------------------------------------------------------------------------------
