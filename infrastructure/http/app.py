@@ -67,14 +67,8 @@ def create_app(
     # The framework's own errors, too, are the gate's to answer.
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _leave_to_gate)
-    app.add_middleware(
-        Gate,
-        container=container,
-        authenticator=authenticator,
-        settings=settings,
-        public=public,
-        requests=None if metrics is None else metrics.requests,
-    )
+    gate: dict[str, Any] = {"container": container, "authenticator": authenticator, "settings": settings}
+    app.add_middleware(Gate, **gate, public=public, requests=None if metrics is None else metrics.requests)
     return app
 
 

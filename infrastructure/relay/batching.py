@@ -58,11 +58,7 @@ class Batching(Handling):
         if worker.run is None or not together:
             super().given_up(worker, work)
             return
-        verdict, performer, part = (
-            self.verdict_over_given_up(worker.run),
-            worker.workers.performer,
-            together.pop(0),
-        )
+        verdict, performer, part = self.giving_up(worker.run), worker.workers.performer, together.pop(0)
         for each in part:
             if verdict.status == SPLIT:
                 performer.given_back(each, is_late=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.running import Away, Run, Verdict, give_up, run_handler
+from outbox_kernel.infrastructure.relay.running import DONE, Away, Run, Verdict, give_up, run_handler
 from outbox_kernel.infrastructure.relay.standing import Standing
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ class Handling:
         try:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
-            if self.counts is not None and not run.given_up:
-                self.counts.note_run(run, verdict)
         except Away as away:
             self.standing.begin(away.__cause__ or away, run.started)
             raise
@@ -80,7 +78,13 @@ class Handling:
             run.over = True
             worker.run = None
             self._let_out(worker, run)
-        return None if run.given_up else verdict
+        if run.given_up:
+            return None
+        if (counts := self.counts) is not None:
+            counts.left -= 1  # here, and not by a call: most runs are as quick as that
+            if counts.left <= 0 or verdict is not DONE or run.detached:
+                counts.note_run(run, verdict)
+        return verdict
 
     def _let_out(self, worker: Worker, run: Run) -> None:
         """Free the place of a slow run once what it has left in a thread has ended, too."""
@@ -95,12 +99,12 @@ class Handling:
     def given_up(self, worker: Worker, work: Work) -> None:
         """Decide about a run that ignores its cancellation."""
         if worker.run is not None:
-            verdict = self.verdict_over_given_up(worker.run)
+            verdict = self.giving_up(worker.run)
             worker.workers.performer.settled(work, verdict, is_late=worker.is_aside)
 
-    def verdict_over_given_up(self, run: Run) -> Verdict:
+    def giving_up(self, run: Run) -> Verdict:
         """Decide about it, and count it."""
         verdict = give_up(run)
         if self.counts is not None:
-            self.counts.note_run(run, verdict)
+            self.counts.note_special(run, verdict)
         return verdict

@@ -75,7 +75,12 @@ class Observing:
         """Return where what is done for a subscription is counted, and what traces it."""
         labels, spans = _labels(carried), tracing.spans()
         return (
-            None if self.metrics is None else self.metrics.of_subscription(labels),
+            # Each run over a batch stands for itself.
+            None
+            if self.metrics is None
+            else self.metrics.of_subscription(
+                labels, **({} if carried.batch is None else {"timed_of_max": 1})
+            ),
             None if spans is None else spans.of_runs(self.clock, labels),
         )
 

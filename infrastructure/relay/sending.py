@@ -79,7 +79,7 @@ class Sending:
             if span is not None:
                 span.end(verdict)
         if self.counts is not None:
-            self.counts.note_run(sent, verdict)
+            self.counts.count(sent, verdict)
         return verdict
 
     def _verdict(self, work: Work, outcome: Outcome) -> Verdict:

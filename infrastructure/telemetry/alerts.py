@@ -58,26 +58,40 @@ def equals(attribute: str, value: str) -> str:
     return f'{label(attribute)}="{value}"'
 
 
-def _still(kind: str) -> str:
-    return f"{most(numbers.STANDING_STILL, _SUBSCRIPTION, where=equals(numbers.KIND, kind))} == 1"
-
-
 def alerts(lag_seconds: float = LAG_SECONDS) -> list[Alert]:
     """Return all alerts; an event is old after so many seconds."""
-    live = most(numbers.RELAYS, where=equals(numbers.STATE, "live"))
+    return [
+        *_of_relays(),
+        *_of_subscriptions(lag_seconds),
+        *_of_leases(),
+        *_of_what_is_away(),
+        *_of_the_rest(),
+    ]
+
+
+_LIVE = most(numbers.RELAYS, where=equals(numbers.STATE, "live"))
+
+
+def _of_relays() -> list[Alert]:
     lag, carriers = most(numbers.LAG, _SUBSCRIPTION), most(numbers.CARRIERS, _SUBSCRIPTION)
-    late = f"{most(numbers.LAG_TIME, _SUBSCRIPTION)} > {lag_seconds:g}"
-    held = f"{most(numbers.PAUSED, _SUBSCRIPTION)} == 1"
-    dead = most(numbers.DELIVERIES, _SUBSCRIPTION, where=equals(numbers.STATUS, "dead"))
     return [
         Alert(
-            *("No relay lives", f"{live} == 0 or absent({numbers.LOOKS_FAILED.prometheus})", "1m", _PAGE),
+            *("No relay lives", f"{_LIVE} == 0 or absent({numbers.LOOKS_FAILED.prometheus})", "1m", _PAGE),
             "No relay lives, or no process of this outbox is scraped: events wait.",
         ),
         Alert(
             *("Nobody reads for a subscription", f"{lag} > 0 and {carriers} == 0", "2m", _PAGE),
             f"Events stand behind {_NAMED}, and no live relay carries it.",
         ),
+    ]
+
+
+def _of_subscriptions(lag_seconds: float) -> list[Alert]:
+    late = f"{most(numbers.LAG_TIME, _SUBSCRIPTION)} > {lag_seconds:g}"
+    held = f"{most(numbers.PAUSED, _SUBSCRIPTION)} == 1"
+    dead = most(numbers.DELIVERIES, _SUBSCRIPTION, where=equals(numbers.STATUS, "dead"))
+    stranded, uncarried = most(numbers.STRANDED, _SUBSCRIPTION), most(numbers.UNCARRIED, _SUBSCRIPTION)
+    return [
         Alert(
             *("The oldest event is old", f"{late} unless {held}", "1m", _PAGE),
             f"{_NAMED} has stood before an event for {{{{ $value | humanizeDuration }}}}.",
@@ -87,36 +101,48 @@ def alerts(lag_seconds: float = LAG_SECONDS) -> list[Alert]:
             f"{{{{ $value }}}} deliveries of {_NAMED} are dead: later events of their aggregates wait.",
         ),
         Alert(
-            *("Deliveries nobody can run", f"{most(numbers.STRANDED, _SUBSCRIPTION)} > 0", "5m", _TICKET),
+            *("Deliveries nobody can run", f"{stranded} > 0", "5m", _TICKET),
             f"{{{{ $value }}}} deliveries of {_NAMED} can be run by no live relay.",
         ),
         Alert(
-            *("A pattern that no live relay carries", f"{most(numbers.UNCARRIED, _SUBSCRIPTION)} > 0"),
-            *("15m", _TICKET),
+            *("A pattern that no live relay carries", f"{uncarried} > 0", "15m", _TICKET),
             f"{_NAMED} is due by {{{{ $value }}}} patterns that no live relay of its name carries.",
         ),
+    ]
+
+
+def _of_leases() -> list[Alert]:
+    lost = f"sum by ({OUTBOX}, instance) (increase({numbers.LEASE_LOSSES.prometheus}[15m]))"
+    hears = f"min by ({OUTBOX}, instance) ({numbers.HEARING.prometheus})"
+    return [
         Alert(
-            *("Leases are held by nobody", f"{most(numbers.ORPHANS)} > 0 and {live} > 0", "2m", _TICKET),
+            *("Leases are held by nobody", f"{most(numbers.ORPHANS)} > 0 and {_LIVE} > 0", "2m", _TICKET),
             "{{ $value }} cursors and deliveries are held by relays that do not live.",
         ),
         Alert(
-            "A relay has lost its lease",
-            f"sum by ({OUTBOX}, instance) (increase({numbers.LEASE_LOSSES.prometheus}[15m])) > 0",
-            *("0s", _TICKET),
+            *("A relay has lost its lease", f"{lost} > 0", "0s", _TICKET),
             "{{ $labels.instance }} has not renewed its lease in time.",
         ),
         Alert(
-            "The relay does not hear",
-            f"min by ({OUTBOX}, instance) ({numbers.HEARING.prometheus}) == 0",
-            *("5m", _TICKET),
+            *("The relay does not hear", f"{hears} == 0", "5m", _TICKET),
             "{{ $labels.instance }} does not hear of commits, and polls.",
         ),
+    ]
+
+
+def _of_what_is_away() -> list[Alert]:
+    handler, publisher = (
+        f"{most(numbers.STANDING_STILL, _SUBSCRIPTION, where=equals(numbers.KIND, kind))} == 1"
+        for kind in ("handler", "publisher")
+    )
+    buried = f"sum by ({OUTBOX}, {_QUEUE}) (increase({numbers.BURIED.prometheus}[15m]))"
+    return [
         Alert(
-            *("A handler stands still", _still("handler"), "1m", _PAGE),
+            *("A handler stands still", handler, "1m", _PAGE),
             f"{_NAMED} stands still: what it needs is away.",
         ),
         Alert(
-            *("A publisher is paused", _still("publisher"), "1m", _PAGE),
+            *("A publisher is paused", publisher, "1m", _PAGE),
             f"{_NAMED} stands still: its broker takes nothing.",
         ),
         Alert(
@@ -124,15 +150,18 @@ def alerts(lag_seconds: float = LAG_SECONDS) -> list[Alert]:
             f"A consumer cannot take from {_QUEUED} as it should.",
         ),
         Alert(
-            "Messages among the broker's dead letters",
-            f"sum by ({OUTBOX}, {_QUEUE}) (increase({numbers.BURIED.prometheus}[15m])) > 0",
-            *("0s", _TICKET),
+            *("Messages among the broker's dead letters", f"{buried} > 0", "0s", _TICKET),
             f"Messages of {_QUEUED} could not be stored, and are among the dead letters.",
         ),
+    ]
+
+
+def _of_the_rest() -> list[Alert]:
+    return [
         Alert(
             *("The metrics are old", f"{most(numbers.LOOK_AGE)} > 60", "1m", _PAGE),
             "A process cannot ask the database how the outbox stands.",
-        ),
+        )
     ]
 
 

@@ -1,7 +1,7 @@
 """Counting: plain numbers on the way of each event, which somebody else makes a text of (O4).
 
 A relay hands on an event in some ten microseconds, and to time each would cost a twentieth of that. So under load one
-run of sixteen is timed, and counts for all sixteen. How many there were is exact, and what took long is always timed.
+run of 32 is timed, and counts for all of them. How many there were is exact, and what took long is always timed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Of runs that follow each other within so much time only one of so many is timed.
 BUSY_SECONDS = 0.001
-TIMED_OF_MAX = 16
+TIMED_OF_MAX = 32
 # Kinds of errors that one handler's failures are told apart by; those of others go together.
 ERROR_TYPES_MAX = 20
 OTHER_ERRORS = "_OTHER"
@@ -119,53 +119,38 @@ class ServerClock:
 class SubscriptionCounts:
     """What a relay does for one subscription."""
 
-    def __init__(self, clock: ServerClock, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, clock: ServerClock, labels: Mapping[str, str], *, timed_of_max: int = TIMED_OF_MAX
+    ) -> None:
         self.labels = dict(labels)
         """Whose they are."""
         self.failed: dict[tuple[str, str], Histogram] = {}
         """By outcome, and by the kind of error."""
-        self._waits, self._waited = Histogram(), False
-        self.passed = self.left = 0
+        self.left = 1
+        """After how many more runs one is timed, which stands for those before it."""
+        self.passed = self.events_left = 0
         self.more = 0
         """Events of batches beyond the first of each."""
-        self._clock = clock
-        self._done = Histogram()
-        self._untimed, self._of, self._timed_at = 0, 1, 0.0
+        self._clock, self._of_max = clock, timed_of_max
+        self._done, self._waits, self._waited = Histogram(), Histogram(), False
+        self._of, self._timed_at = 1, 0.0
+
+    def count(self, run: Run, verdict: Verdict) -> None:
+        """Count a run that has ended by itself; who has no time for the call counts down by itself."""
+        self.left -= 1
+        if self.left <= 0 or verdict.status != "done" or run.detached:
+            self.note_run(run, verdict)
 
     def note_run(self, run: Run, verdict: Verdict) -> None:
-        """Count a run that has ended by itself."""
-        if verdict.status != "done" or run.rows is not None or run.detached:
-            self._note_special(run, verdict)
-            return
-        self._untimed += 1
-        if self._untimed >= self._of:
+        """Take note of a run that was counted down: the last of some that are alike, or one that is like no other."""
+        if verdict.status == "done" and run.rows is None and not run.detached:
             self._time(run)
+        else:
+            self.left += 1
+            self.note_special(run, verdict)
 
-    @property
-    def done(self) -> Histogram:
-        """The runs that were done."""
-        return self._done.copy(more=self._untimed)
-
-    @property
-    def waits(self) -> Histogram:
-        """How long events waited in the outbox, until their first run."""
-        return self._waits.copy(more=self._untimed if self._waited else 0)
-
-    def note_passed(self, events: int, left: int) -> None:
-        """Count events that are passed, and how many of them have deliveries."""
-        self.passed += events
-        self.left += left
-
-    def _time(self, run: Run) -> None:
-        now, times = time.monotonic(), self._untimed
-        self._done.add(now - run.started, times)
-        self._note_wait(run, run.row, times)
-        self._untimed = 0
-        self._of = TIMED_OF_MAX if now - self._timed_at < times * BUSY_SECONDS else 1
-        self._timed_at = now
-
-    def _note_special(self, run: Run, verdict: Verdict) -> None:
-        """Time what is not one of many: a failure, a batch, what was slow."""
+    def note_special(self, run: Run, verdict: Verdict) -> None:
+        """Time what stands for itself alone: a failure, a batch, what was slow."""
         seconds = time.monotonic() - run.started
         histogram = self._done if verdict.status == "done" else self._failures(verdict)
         histogram.add(seconds)
@@ -173,6 +158,28 @@ class SubscriptionCounts:
         self.more += len(rows) - 1
         for row in rows:
             self._note_wait(run, row, 1)
+
+    def note_passed(self, events: int, left: int) -> None:
+        """Count events that are passed, and how many of them have deliveries."""
+        self.passed += events
+        self.events_left += left
+
+    @property
+    def done(self) -> Histogram:
+        """The runs that were done."""
+        return self._done.copy(more=self._of - self.left)
+
+    @property
+    def waits(self) -> Histogram:
+        """How long events waited in the outbox, until their first run."""
+        return self._waits.copy(more=self._of - self.left if self._waited else 0)
+
+    def _time(self, run: Run) -> None:
+        now, times = time.monotonic(), self._of
+        self._done.add(now - run.started, times)
+        self._note_wait(run, run.row, times)
+        self._of = self.left = self._of_max if now - self._timed_at < times * BUSY_SECONDS else 1
+        self._timed_at = now
 
     def _failures(self, verdict: Verdict) -> Histogram:
         key = outcome_of(verdict), error_of(verdict) or OTHER_ERRORS

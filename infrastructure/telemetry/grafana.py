@@ -31,106 +31,82 @@ class Panel:
 
 def panels() -> list[Panel]:
     """Return what the dashboard shows, row by row."""
+    return [*_at_a_glance(), *_what_goes_through(), *_what_waits(), *_brokers(), *_processes(), *_requests()]
+
+
+def _at_a_glance() -> list[Panel]:
+    live = _now(numbers.RELAYS, where=equals(numbers.STATE, "live"))
+    still = f"sum({_now(numbers.STANDING_STILL, _SUBSCRIPTION)})"
+    found = (
+        Panel("Live relays", "none", ((live, ""),)),
+        Panel("Events that are not delivered", "none", ((_now(numbers.BACKLOG, _STATE), _of(_STATE)),)),
+        Panel("Oldest event", "s", ((_now(numbers.OLDEST), ""),)),
+        Panel("Standing still", "none", ((still, ""),)),
+    )
+    return [attrs.evolve(each, is_number=True) for each in found]
+
+
+def _what_goes_through() -> list[Panel]:
+    waits = tuple(
+        (_quantile(percent, numbers.COMMIT_TO_HANDLER, _SUBSCRIPTION), f"p{percent:g} {_of(_SUBSCRIPTION)}")
+        for percent in (50, 99)
+    )
+    lasts = _quantile(99, numbers.PROCESS_DURATION, _SUBSCRIPTION)
+    runs = _rate(numbers.PROCESS_DURATION, _SUBSCRIPTION, _OUTCOME, part="_count")
     return [
-        Panel(
-            "Live relays",
-            "none",
-            ((_now(numbers.RELAYS, where=equals(numbers.STATE, "live")), ""),),
-            is_number=True,
-        ),
-        Panel(
-            "Events that are not delivered",
-            "none",
-            ((_now(numbers.BACKLOG, _STATE), _of(_STATE)),),
-            is_number=True,
-        ),
-        Panel("Oldest event", "s", ((_now(numbers.OLDEST), ""),), is_number=True),
-        Panel(
-            "Standing still",
-            "none",
-            ((f"sum({_now(numbers.STANDING_STILL, _SUBSCRIPTION)})", ""),),
-            is_number=True,
-        ),
-        Panel(
-            "Commit to handler",
-            "s",
-            tuple(
-                (
-                    _quantile(share, numbers.COMMIT_TO_HANDLER, _SUBSCRIPTION),
-                    f"p{share:g} {_of(_SUBSCRIPTION)}",
-                )
-                for share in (50, 99)
-            ),
-        ),
-        Panel(
-            "How long handlers run, p99",
-            "s",
-            ((_quantile(99, numbers.PROCESS_DURATION, _SUBSCRIPTION), _of(_SUBSCRIPTION)),),
-        ),
-        Panel(
-            "Runs",
-            "ops",
-            (
-                (
-                    _rate(numbers.PROCESS_DURATION, _SUBSCRIPTION, _OUTCOME, part="_count"),
-                    f"{_of(_SUBSCRIPTION)} {_of(_OUTCOME)}",
-                ),
-            ),
-        ),
+        Panel("Commit to handler", "s", waits),
+        Panel("How long handlers run, p99", "s", ((lasts, _of(_SUBSCRIPTION)),)),
+        Panel("Runs", "ops", ((runs, _of(_SUBSCRIPTION, _OUTCOME)),)),
+        Panel("Events written", "ops", ((_rate(numbers.WRITTEN, "instance"), _of("instance")),)),
+    ]
+
+
+def _what_waits() -> list[Panel]:
+    deliveries = _now(numbers.DELIVERIES, _SUBSCRIPTION, _STATUS)
+    return [
         Panel(
             "Events behind each subscription",
             "none",
             ((_now(numbers.LAG, _SUBSCRIPTION), _of(_SUBSCRIPTION)),),
         ),
         Panel("For how long", "s", ((_now(numbers.LAG_TIME, _SUBSCRIPTION), _of(_SUBSCRIPTION)),)),
+        Panel("Deliveries that are not settled", "none", ((deliveries, _of(_SUBSCRIPTION, _STATUS)),)),
+    ]
+
+
+def _brokers() -> list[Panel]:
+    sent = _rate(numbers.SENT, _SUBSCRIPTION, _OUTCOME)
+    confirms = _quantile(99, numbers.CLIENT_DURATION, _SUBSCRIPTION)
+    taken = _rate(numbers.CONSUMED, _QUEUE, where=equals(numbers.OPERATION, "receive"))
+    buried = _rate(numbers.BURIED, _QUEUE)
+    return [
+        Panel("Events sent to brokers", "ops", ((sent, _of(_SUBSCRIPTION, _OUTCOME)),)),
+        Panel("How long brokers take to confirm, p99", "s", ((confirms, _of(_SUBSCRIPTION)),)),
         Panel(
-            "Deliveries that are not settled",
-            "none",
-            ((_now(numbers.DELIVERIES, _SUBSCRIPTION, _STATUS), f"{_of(_SUBSCRIPTION)} {_of(_STATUS)}"),),
+            *("Messages taken from queues, and buried", "ops"),
+            ((taken, _of(_QUEUE)), (buried, f"{_of(_QUEUE)} buried")),
         ),
-        Panel(
-            "Events sent to brokers",
-            "ops",
-            ((_rate(numbers.SENT, _SUBSCRIPTION, _OUTCOME), f"{_of(_SUBSCRIPTION)} {_of(_OUTCOME)}"),),
-        ),
-        Panel(
-            "How long brokers take to confirm, p99",
-            "s",
-            ((_quantile(99, numbers.CLIENT_DURATION, _SUBSCRIPTION), _of(_SUBSCRIPTION)),),
-        ),
-        Panel(
-            "Messages taken from queues, and buried",
-            "ops",
-            (
-                (_rate(numbers.CONSUMED, _QUEUE, where=equals(numbers.OPERATION, "receive")), _of(_QUEUE)),
-                (_rate(numbers.BURIED, _QUEUE), f"{_of(_QUEUE)} buried"),
-            ),
-        ),
-        Panel("Events written", "ops", ((_rate(numbers.WRITTEN, "instance"), _of("instance")),)),
+    ]
+
+
+def _processes() -> list[Panel]:
+    lost = f"sum by (instance) (increase({_chosen(numbers.LEASE_LOSSES)}[$__rate_interval]))"
+    deaf = f"1 - {_each(numbers.HEARING)}"
+    return [
         Panel("For how long leases hold", "s", ((_each(numbers.LEASE_REMAINING), _of("instance")),)),
         Panel(
-            "Leases lost, and relays that do not hear",
-            "none",
-            (
-                (f"sum by (instance) (increase({_chosen(numbers.LEASE_LOSSES)}[$__rate_interval]))", "lost"),
-                (f"1 - {_each(numbers.HEARING)}", f"deaf {_of('instance')}"),
-            ),
+            *("Leases lost, and relays that do not hear", "none"),
+            ((lost, f"lost {_of('instance')}"), (deaf, f"deaf {_of('instance')}")),
         ),
-        Panel(
-            "Requests",
-            "ops",
-            (
-                (
-                    _rate(numbers.REQUEST_DURATION, _ROUTE, _CODE, part="_count"),
-                    f"{_of(_ROUTE)} {_of(_CODE)}",
-                ),
-            ),
-        ),
-        Panel(
-            "How long requests take, p99",
-            "s",
-            ((_quantile(99, numbers.REQUEST_DURATION, _ROUTE), _of(_ROUTE)),),
-        ),
+    ]
+
+
+def _requests() -> list[Panel]:
+    asked = _rate(numbers.REQUEST_DURATION, _ROUTE, _CODE, part="_count")
+    lasts = _quantile(99, numbers.REQUEST_DURATION, _ROUTE)
+    return [
+        Panel("Requests", "ops", ((asked, _of(_ROUTE, _CODE)),)),
+        Panel("How long requests take, p99", "s", ((lasts, _of(_ROUTE)),)),
     ]
 
 
@@ -194,8 +170,9 @@ def _outboxes() -> dict[str, Any]:
 # --- queries ------------------------------------------------------------------------------------------
 
 
-def _of(name: str) -> str:
-    return f"{{{{{name}}}}}"
+def _of(*names: str) -> str:
+    """Return the words for a line, by its labels."""
+    return " ".join(f"{{{{{name}}}}}" for name in names)
 
 
 def _both(where: str) -> str:

@@ -83,11 +83,11 @@ class Metrics:
             self.relay = RelayCounts()
         return self.relay
 
-    def of_subscription(self, labels: Mapping[str, str]) -> SubscriptionCounts:
+    def of_subscription(self, labels: Mapping[str, str], **options: int) -> SubscriptionCounts:
         """Return where a subscription of that relay counts."""
         name = labels[numbers.SUBSCRIPTION]
         if name not in self._subscriptions:
-            self._subscriptions[name] = SubscriptionCounts(self.of_relay().clock, labels)
+            self._subscriptions[name] = SubscriptionCounts(self.of_relay().clock, labels, **options)
         return self._subscriptions[name]
 
     def of_queue(self, name: str, *, system: str) -> QueueCounts:
@@ -133,7 +133,7 @@ class Metrics:
             whose = {name: labels[name] for name in numbers.COMMIT_TO_HANDLER.labels}
             yield Sample(numbers.COMMIT_TO_HANDLER, whose, counts.waits)
             yield Sample(numbers.PASSED, whose, counts.passed)
-            yield Sample(numbers.LEFT, whose, counts.left)
+            yield Sample(numbers.LEFT, whose, counts.events_left)
 
     def _of_queues(self) -> Iterable[Sample]:
         for counts in self._queues.values():

@@ -53,7 +53,7 @@ def test_bounds_are_three_to_a_decade() -> None:
 def test_runs_that_are_apart_are_timed_each() -> None:
     found = counts()
     for seconds in (0.3, 0.03, 3.0):
-        found.note_run(Over(started=time.monotonic() - seconds), Ended())
+        found.count(Over(started=time.monotonic() - seconds), Ended())
         found._timed_at -= 1.0  # noqa: SLF001 - a second goes by
     assert total(found.done) == 3
     assert found.done.seconds == pytest.approx(3.33, abs=0.05)
@@ -64,7 +64,7 @@ def test_under_load_one_of_many_is_timed_and_counts_for_all() -> None:
     found, timed = counts(), Histogram()
     for number in range(10_000):
         # The first of each lot would be seen by a bound of its own if it were timed for itself.
-        found.note_run(Over(started=time.monotonic() - 2.0), Ended())
+        found.count(Over(started=time.monotonic() - 2.0), Ended())
         timed.add(2.0)
         assert total(found.done) == number + 1
     assert found.done.seconds == pytest.approx(20_000, rel=0.01)
@@ -75,7 +75,7 @@ def test_what_was_slow_is_timed_always_and_stands_for_itself() -> None:
     found = counts()
     for number in range(1_000):
         slow = number % 100 == 7
-        found.note_run(Over(started=time.monotonic() - (30.0 if slow else 0.0), detached=slow), Ended())
+        found.count(Over(started=time.monotonic() - (30.0 if slow else 0.0), detached=slow), Ended())
     assert total(found.done) == 1_000
     assert at_least(found.done, 10.0) == 10
 
@@ -90,7 +90,7 @@ def test_failures_are_told_apart_by_what_became_of_them_and_by_their_error() -> 
         Ended("dead", "exchange 'a' has no queue for 'b'"),
         Ended("dead", None),
     ):
-        found.note_run(Over(), verdict)
+        found.count(Over(), verdict)
     assert {kind: total(histogram) for kind, histogram in found.failed.items()} == {
         ("failed", "ValueError"): 2,
         ("dead", "Reject"): 1,
@@ -103,14 +103,14 @@ def test_failures_are_told_apart_by_what_became_of_them_and_by_their_error() -> 
 def test_more_kinds_of_errors_than_there_is_room_for_go_together() -> None:
     found = counts()
     for number in range(2 * ERROR_TYPES_MAX):
-        found.note_run(Over(), Ended("waiting", f"Error{number}: no"))
+        found.count(Over(), Ended("waiting", f"Error{number}: no"))
     assert len(found.failed) == ERROR_TYPES_MAX + 1
     assert total(found.failed["failed", OTHER_ERRORS]) == ERROR_TYPES_MAX
 
 
 def test_a_batch_is_one_run_over_many_events() -> None:
     found = counts()
-    found.note_run(Over(rows=[row(), row(), row()]), Ended())
+    found.count(Over(rows=[row(), row(), row()]), Ended())
     assert (total(found.done), found.more, total(found.waits)) == (1, 2, 3)
 
 
@@ -159,8 +159,8 @@ def test_the_servers_clock_may_be_set_anew() -> None:
 def test_only_an_events_first_run_tells_how_long_it_waited() -> None:
     found = counts()
     now = time.monotonic()
-    found.note_run(Over(row(created=now - 5.0), now), Ended("waiting", "ValueError: no"))
-    found.note_run(Over(row(created=now - 5.0), now, attempts=1), Ended())
+    found.count(Over(row(created=now - 5.0), now), Ended("waiting", "ValueError: no"))
+    found.count(Over(row(created=now - 5.0), now, attempts=1), Ended())
     assert total(found.waits) == 1
     assert found.waits.seconds == pytest.approx(5.0, abs=0.01)
 
@@ -168,7 +168,7 @@ def test_only_an_events_first_run_tells_how_long_it_waited() -> None:
 def test_under_load_each_event_has_waited() -> None:
     found, now = counts(), time.monotonic()
     for _ in range(TIMED_OF_MAX * 10 + 3):
-        found.note_run(Over(row(created=now - 5.0), now), Ended())
+        found.count(Over(row(created=now - 5.0), now), Ended())
     assert total(found.waits) == TIMED_OF_MAX * 10 + 3
 
 

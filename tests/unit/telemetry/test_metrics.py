@@ -60,8 +60,8 @@ def busy(now: Callable[[], float]) -> Metrics:
     relay.renewals, relay.losses, relay.hears, relay.holds_until = 3, 1, True, now() + 12.5
     handler, publisher = metrics.of_subscription(LABELS), metrics.of_subscription(SENDS)
     for subscription in (handler, publisher):
-        subscription.note_run(Over(), Ended())
-        subscription.note_run(Over(), Ended("dead", "Reject: no"))
+        subscription.count(Over(), Ended())
+        subscription.count(Over(), Ended("dead", "Reject: no"))
         subscription.note_passed(2, 1)
     queue = metrics.of_queue("orders", system="rabbitmq")
     queue.stored, queue.buried = 5, 1

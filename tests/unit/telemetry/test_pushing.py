@@ -77,7 +77,7 @@ async def exported() -> MetricsData:
     metrics.of_relay().renewals, metrics.of_relay().hears = 3, True
     handler = metrics.of_subscription(LABELS)
     for verdict in (Ended(), Ended("dead", "Reject: no")):
-        handler.note_run(Over(), verdict)
+        handler.count(Over(), verdict)
     return Exported(Resource({"service.name": "shop"})).data(await metrics.samples())
 
 
