@@ -27,6 +27,7 @@ from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
 from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
 from outbox_kernel.infrastructure.operations.desk import SESSION, desk
+from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.install import install_capture
@@ -39,6 +40,8 @@ from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.relay.roster import check_buildable
 from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, TelemetrySettings
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from outbox_kernel.kernel import check_upcasters, discover_handlers
 
 if TYPE_CHECKING:
@@ -86,6 +89,7 @@ class Outbox:
         container: AnyContainer | None = None,
         settings: Settings | None = None,
         relay_settings: RelaySettings | None = None,
+        telemetry: TelemetrySettings | None = None,
     ) -> None:
         check_given(url_or_engine, container, settings, relay_settings)
         if settings is None or relay_settings is None:
@@ -94,12 +98,17 @@ class Outbox:
         self._given = container
         self._engines: list[AsyncEngine] = []
         self._hosted: Hosted | None = None
+        self._gauges: Gauges | None = None
         self.settings: Settings = _settings(settings or Settings.from_environment(), url_or_engine, contexts)
         """What holds for this outbox."""
         self.relay_settings: RelaySettings = relay_settings or attrs.evolve(
             RelaySettings.from_environment(), channel=self.settings.channel
         )
         """How its relays work."""
+        self.telemetry: TelemetrySettings = telemetry or TelemetrySettings.from_environment()
+        """What this process tells of itself."""
+        tracing.mode = self.telemetry.traces
+        self._metrics = Metrics()
         self._refuse_bad_addresses()
 
     def _refuse_bad_addresses(self) -> None:
@@ -192,7 +201,7 @@ class Outbox:
         hosted = self._hosted = Hosted(await self.ready_relay(wait=wait), on_end)
         with explained(self.engine.url):
             await hosted.begin()
-        _log.info("relay starts", extra=about(self.relay_settings))
+        _log.info("relay starts", extra={"action": "relay.started", **about(self.relay_settings)})
         try:
             yield
         finally:
@@ -265,8 +274,25 @@ class Outbox:
 
         return Dashboard(self.settings, self._dashboard_engine(), authorize=authorize, prefix=prefix, key=key)
 
+    @property
+    def counted(self) -> Metrics:
+        """Where this process counts, for whoever makes a relay or a consumer beside this object."""
+        return self._metrics
+
+    def metrics(self) -> MetricsApp:
+        """Return this process's metrics: an ASGI application to mount, and by `await ….text()` what Prometheus reads.
+
+        They tell handlers, queues and routes by name: mount them where only those come who may know these.
+        """
+        if self._gauges is None:
+            self._gauges = Gauges(self.engine, self.settings.outbox_schema)
+            self._metrics.asks(self._gauges)
+        return MetricsApp(self._metrics)
+
     async def close(self) -> None:
         """Close the connections of the engines that this object made; what is asked of it later opens new ones."""
+        if self._gauges is not None:
+            await self._gauges.close()
         for engine in self._engines:
             await engine.dispose()
 
@@ -302,7 +328,7 @@ class Outbox:
         if queues is None:
             self._require_somebody(handlers, publishers)
         for sentence in undeclared_queues(self.settings, handlers):
-            _log.warning("%s", sentence)
+            _log.warning("%s", sentence, extra={"action": "handler.queue.undeclared"})
         return OutboxRelay(
             engine,
             container,
@@ -312,6 +338,7 @@ class Outbox:
             queues=queues,
             settings=self.relay_settings,
             master_keys=self.settings.master_keys,
+            metrics=self._metrics,
         )
 
     def _container_on(self, engine: AsyncEngine) -> AnyContainer:

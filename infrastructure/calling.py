@@ -137,7 +137,7 @@ def _tell_end(
         _log.warning(
             "the thread of handler %s ended after its run had been given up",
             name,
-            extra={"handler": name},
+            extra={"action": "handler.thread.ended", "handler": name},
             exc_info=traceback_of(failure, secrets()),
         )
 

@@ -96,7 +96,11 @@ class InProcessEventDispatcher:
             _log.exception(
                 "handler %s failed over event %s; this dispatcher does not retry",
                 *(registration.name, event.event_id),
-                extra={"handler": registration.name, "event_id": str(event.event_id)},
+                extra={
+                    "action": "dispatch.failed",
+                    "handler": registration.name,
+                    "event_id": str(event.event_id),
+                },
             )
         else:
             self.handled += 1

@@ -39,7 +39,7 @@ async def database_ready(engine: AsyncEngine, settings: Settings, *, wait: bool)
                 raise
             if str(error) != told:
                 told = str(error)
-                _log.info("waiting for the database: %s", told)
+                _log.info("waiting for the database: %s", told, extra={"action": "database.awaited"})
             await asyncio.sleep(WAIT_SECONDS)
         else:
             return

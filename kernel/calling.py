@@ -121,6 +121,6 @@ def _tell(name: str, ended: Future[Any], result: Any, failure: BaseException | N
         _log.warning(
             "the thread of handler %s ended after its run had been given up",
             name,
-            extra={"handler": name},
+            extra={"action": "handler.thread.ended", "handler": name},
             exc_info=failure,
         )

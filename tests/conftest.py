@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from playwright.sync_api import Browser
 
 from outbox_kernel.infrastructure.master_keys import new_master_key
 from tests import brokers, browsers, servers
+from tests import prometheus as prometheuses
 
 T = TypeVar("T")
 # For tools/coverage_floor.py.
@@ -70,12 +71,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs a RabbitMQ or a browser where there is none, and say so in one line each."""
+    """Leave out what needs a RabbitMQ, a browser or a Prometheus where there is none, and say so in one line each."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
     without_broker = brokers.missing()
-    missing = {**without_broker, **browsers.missing()}
+    missing = {**without_broker, **browsers.missing(), **prometheuses.missing()}
     left = [(item, reason) for item in items if (reason := _lacks(item, missing)) is not None]
     if left:
         if told := [reason for _, reason in left if reason in without_broker.values()]:
@@ -163,6 +164,20 @@ def browser() -> Iterator[Browser]:
             yield running
     except browsers.NoBrowserError as error:
         pytest.exit(f"no browser for the tests: {error}", returncode=1)
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> type[prometheuses.Prometheus]:
+    """A Prometheus that scrapes what it is told to."""
+    if not prometheuses.installed():
+        pytest.exit(f"no Prometheus for the tests: {prometheuses.NOT_INSTALLED}", returncode=1)
+    return prometheuses.Prometheus
+
+
+@pytest.fixture(scope="session")
+def promtool(prometheus: type[prometheuses.Prometheus]) -> Callable[..., str]:
+    """Its tool, which looks at texts and rules."""
+    return prometheuses.promtool
 
 
 @contextmanager

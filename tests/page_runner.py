@@ -24,6 +24,7 @@ _END = "---end of command---"
 class PageRunner:
     """Runs the blocks of one page in order. `fresh`: with nothing of this checkout in reach but its path.
 
+    `serves`: it begins commands that serve, and ends them by signals.
     `python` is another environment's, with its programs beside it; `settings` are set before the page begins.
     """
 
@@ -33,12 +34,13 @@ class PageRunner:
         database_url: str,
         *,
         fresh: bool = False,
+        serves: bool = False,
         python: str | Path = sys.executable,
         **settings: str,
     ) -> None:
         self._folder = folder
         self._interpreter = Path(python)
-        self._fresh = fresh
+        self._fresh, self._serves = fresh, serves
         self._database_url = database_url
         self._environment = {**self._make_environment(), **settings}
         self._shell = self._start("bash", "--norc", "--noprofile", merge_errors=True)
@@ -63,6 +65,7 @@ class PageRunner:
             "sql": self._sql_block,
             "text": self._text_block,
             "ini": self._file_block,
+            "yaml": self._file_block,
             "diff": self._diff_block,
         }
         play[block.language](block)
@@ -141,7 +144,7 @@ class PageRunner:
             del environment["PYTHONPATH"]
         else:
             environment["PYTHONPATH"] = os.pathsep.join((str(self._folder), str(ROOT)))
-            path.insert(0, str(_outbox_script(self._folder.parent / "bin")))
+            path.insert(0, str(_outbox_script(self._folder.parent / "bin", forged=not self._serves)))
         return {**environment, "PATH": os.pathsep.join(path)}
 
     def _start(self, *command: str, merge_errors: bool = False) -> subprocess.Popen[str]:
@@ -164,12 +167,16 @@ def _asked(process: subprocess.Popen[str], request: str) -> str:
     return process.stdout.readline()
 
 
-def _outbox_script(folder: Path) -> Path:
-    """Put the command of this checkout on the path, whether or not it is installed."""
+def _outbox_script(folder: Path, *, forged: bool) -> Path:
+    """Put the command of this checkout on the path, whether or not it is installed.
+
+    One that is forged begins sooner, and hears no signals.
+    """
     folder.mkdir(exist_ok=True)
     script = folder / "outbox"
     forge = f'"{sys.executable}" -S -E "{ROOT}/tests/forge.py" "{FORGE.address}"'
-    script.write_text(f'#!/bin/sh\nexec {forge} "$@"\n')
+    command = forge if forged else f'"{sys.executable}" -m outbox_kernel'
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     script.chmod(0o755)
     return folder
 

@@ -23,6 +23,7 @@ LANGUAGES = {
     "sql": "statements to run in the page's database",
     "text": "a picture; `text output` is what the block above must have printed",
     "ini": "with a path: a file of the reader's project",
+    "yaml": "with a path: a file of the reader's project",
     "diff": "with a path: an excerpt of a patch of ours, which a test applies",
 }
 

@@ -38,11 +38,11 @@ def relay(
     *handlers: HandlerRegistration,
     at: float | None = 0,
     copy: Outlet | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> OutboxRelay:
     """A relay that carries the publisher, and the other one if it is given an outlet too."""
     publishers = {BANK: outlet} if copy is None else {BANK: outlet, COPY: copy}
-    return stage.relay(*handlers, at=at, publishers=publishers, **settings)
+    return stage.relay(*handlers, at=at, publishers=publishers, **options)
 
 
 async def written(stage: Stage) -> list[Any]:

@@ -29,6 +29,7 @@ from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
 from outbox_kernel.infrastructure.relay.settings import CHANNEL
 from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.telemetry import Metrics
 from outbox_kernel.kernel import DomainEvent
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.bank import Bank
@@ -180,6 +181,7 @@ class Stage:
         at: float | None = 0,
         from_beginning: bool = True,
         publishers: Mapping[Publisher, Outlet] | None = None,
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> OutboxRelay:
         """A relay that carries these, from the beginning of the log on or from now on; at None: the server's time."""
@@ -191,6 +193,7 @@ class Stage:
             publishers=publishers,
             settings=RelaySettings(**chosen),
             deliver_to_nobody=not (handlers or publishers),
+            metrics=metrics,
             now=None if at is None else self.at(at),
         )
         self.relays.append(relay)

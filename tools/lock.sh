@@ -9,5 +9,6 @@ compile() {
 }
 compile requirements/bootstrap.txt requirements/bootstrap.in
 compile requirements/dev.txt --extra contexts --extra dashboard --extra embedded --extra fast --extra http \
-    --extra psycopg --extra rabbitmq --extra sealed --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in
+    --extra psycopg --extra rabbitmq --extra sealed --extra telemetry \
+    --constraint requirements/bootstrap.txt pyproject.toml requirements/dev.in
 .venv/bin/python tools/sbom.py

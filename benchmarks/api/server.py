@@ -16,11 +16,11 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from benchmarks.api.api import Captured, Plain
+from outbox_kernel.infrastructure.addresses import listen
 from outbox_kernel.infrastructure.database import create_engine, session_factory
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app
 from outbox_kernel.infrastructure.http.serving import ApiServer
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.web import listen
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -19,6 +19,7 @@ from benchmarks.relay.pinned import measure_pinned
 from benchmarks.relay.scale import measure_scale
 from benchmarks.relay.sizes import FULL, SHORT
 from benchmarks.relay.slow import measure_slow
+from benchmarks.relay.watched import measure_metrics
 from benchmarks.relay.writers import measure_writers
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = 
     "drain": measure_drain,
     "hot": measure_hot,
     "fanout": measure_fanout,
+    "metrics": measure_metrics,
     "effects": measure_effects,
     "effects_batch": measure_effects_batch,
     "latency": measure_latency,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import asyncpg
@@ -11,14 +12,18 @@ from lagom import Container, Singleton
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
 from benchmarks.relay.parcels import NoteStart
+from outbox_kernel.infrastructure.addresses import listen
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
+from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp
+from outbox_kernel.infrastructure.telemetry.serving import MetricsServer
 from outbox_kernel.kernel.handlers import registered_handlers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from typing import Literal
 
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -66,19 +71,44 @@ async def relay(
     copies: int = 1,
     concurrency: int | None = None,
     start: Literal["now", "beginning"] = "beginning",
+    metrics_port: int | None = None,
 ) -> dict[str, Any]:
-    """Relay to one handler, or to some that are alike; `concurrency` also sizes the pool of their sessions."""
+    """Relay to one handler, or to some that are alike; `concurrency` also sizes the pool of their sessions.
+
+    With a port its metrics are served there, as `outbox relay --metrics` does.
+    """
     pool: dict[str, Any] = {"pool_size": concurrency, "max_overflow": 0} if concurrency else {}
     engine = metered(url, meter, **pool)
     container = Container()
     container[async_sessionmaker] = Singleton(lambda: session_factory(engine))
     container[SqlAlchemyUnitOfWork] = lambda found: SqlAlchemyUnitOfWork(found[async_sessionmaker])
     settings = RelaySettings(concurrency=concurrency) if concurrency else RelaySettings()
-    await relayed(
-        OutboxRelay(engine, container, handlers=alike(handler, copies, start), settings=settings), over
+    metrics = None if metrics_port is None else Metrics()
+    found = OutboxRelay(
+        engine, container, handlers=alike(handler, copies, start), settings=settings, metrics=metrics
     )
+    async with _served(metrics, metrics_port or 0, url):
+        await relayed(found, over)
     await engine.dispose()
     return {"moments_ns": NoteStart.started_ns}
+
+
+@asynccontextmanager
+async def _served(metrics: Metrics | None, port: int, url: str) -> AsyncIterator[None]:
+    if metrics is None:
+        yield
+        return
+    engine = create_engine(url)
+    gauges, server = Gauges(engine), MetricsServer(MetricsApp(metrics).text)
+    metrics.asks(gauges)
+    with closing(listen("127.0.0.1", port)) as listening:
+        await server.start(listening)
+        try:
+            yield
+        finally:
+            await server.close()
+            await gauges.close()
+            await engine.dispose()
 
 
 async def relayed(outbox_relay: OutboxRelay, over: asyncio.Event) -> None:

@@ -11,6 +11,9 @@ class Sizes:
 
     repetitions: int
     drain_events: int
+    metrics_events: int
+    """More, so that each drain takes some seconds, and meets some scrapes."""
+    metrics_repetitions: int
     slow_events: int
     effect_events: int
     commits: int
@@ -35,6 +38,8 @@ class Sizes:
 FULL = Sizes(
     repetitions=3,
     drain_events=50_000,
+    metrics_events=300_000,
+    metrics_repetitions=7,
     slow_events=20_000,
     effect_events=20_000,
     commits=300,
@@ -58,6 +63,8 @@ FULL = Sizes(
 SHORT = Sizes(
     repetitions=1,
     drain_events=1_000,
+    metrics_events=1_000,
+    metrics_repetitions=1,
     slow_events=500,
     effect_events=100,
     commits=10,

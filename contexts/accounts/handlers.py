@@ -19,6 +19,7 @@ class LogAccountCreated:
         _log.info(
             "account created",
             extra={
+                "action": "accounts.account_created",
                 "event_id": str(event.event_id),
                 "account_id": str(event.account_id),
                 "role": event.role.value,

@@ -19,5 +19,9 @@ class LogGroupMessage:
         _log.info(
             "group message %s",
             event.status.value,
-            extra={"event_id": str(event.event_id), "message_id": str(event.id)},
+            extra={
+                "action": "messaging.group_message",
+                "event_id": str(event.event_id),
+                "message_id": str(event.id),
+            },
         )

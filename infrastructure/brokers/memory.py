@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -115,6 +115,7 @@ class MemoryOutlet:
     publisher: Publisher
     topology: Topology
     confirm_seconds_max: float = 10.0
+    system: ClassVar[str] = "memory"
     _declared: bool = False
 
     async def publish(self, message: Message) -> Outcome:
@@ -153,6 +154,7 @@ class MemoryInlet:
     queue: str
     topology: Topology
     prefetch: int
+    system: ClassVar[str] = "memory"
     changed: asyncio.Event = attrs.Factory(asyncio.Event)
     """Set when there may be more to receive, or nothing any more."""
     _held: dict[int, Message] = attrs.Factory(dict)

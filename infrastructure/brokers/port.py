@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
@@ -61,7 +61,8 @@ class Message:
 
     message_id: str
     routing_key: str
-    body: bytes
+    # It may hold secrets, and an outlet's error may show the message (K11).
+    body: bytes = attrs.field(repr=False)
     headers: Mapping[str, HeaderValue]
 
 
@@ -91,6 +92,9 @@ PUBLISHED = Published()
 class Outlet(Protocol):
     """A publisher's way into its exchange. It connects by itself and again; every call ends within a deadline."""
 
+    system: ClassVar[str]
+    """What OpenTelemetry's messaging conventions call such a broker."""
+
     async def publish(self, message: Message, /) -> Outcome:
         """Send one message and await its confirm; many at once share a channel."""
 
@@ -110,7 +114,7 @@ class Incoming:
 
     message_id: str | None
     headers: Mapping[str, Any]
-    body: bytes
+    body: bytes = attrs.field(repr=False)
     handle: Any
 
 
@@ -120,6 +124,9 @@ class Inlet(Protocol):
     What fails is a `BrokerRefusal`: put back, pause, open again. Every call but `receive`, and `bury` while it calls
     `on_wait`, ends within a deadline. What was received is used until `put_back` or `close`, not after.
     """
+
+    system: ClassVar[str]
+    """What OpenTelemetry's messaging conventions call such a broker."""
 
     async def open(self) -> None:
         """Connect, make what the topology has of the queue, and begin to take from it."""

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
+from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.cli.web_service import serve_until_stopped
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
@@ -21,8 +23,7 @@ from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.telemetry import set_up_logs
-from outbox_kernel.infrastructure.web import listen, url_of
+from outbox_kernel.infrastructure.telemetry import TelemetrySettings, set_up_logs
 
 if TYPE_CHECKING:
     import socket
@@ -54,17 +55,32 @@ def address_options(function: Callable[..., None]) -> Callable[..., None]:
     "--relay/--no-relay", default=None, help="Deliver in this process too; OUTBOX_API_RELAY, else not."
 )
 @click.option("--wait", is_flag=True, help="Wait for a database that does not answer or is not migrated yet.")
+@metrics_option
 @json_option
-def command(*, host: str | None, port: int | None, relay: bool | None, wait: bool, as_json: bool) -> None:
+def command(
+    *,
+    host: str | None,
+    port: int | None,
+    relay: bool | None,
+    wait: bool,
+    metrics: str | None,
+    as_json: bool,
+) -> None:
     """Serve the API of the contexts, until SIGTERM or SIGINT.
 
     Every request needs a token signed with OUTBOX_API_TOKEN_KEY. Told to stop, it finishes what is under way;
     told twice, it ends at once. Logs go to standard error, as JSON lines unless that is a terminal or with --json.
     """
     settings, http = Settings.from_environment(), http_settings(host=host, port=port, relay=relay)
-    service = Service(settings, http, RelaySettings.from_environment(), http.required_token_key)
+    service = Service(
+        settings,
+        http,
+        RelaySettings.from_environment(),
+        http.required_token_key,
+        telemetry_settings(metrics),
+    )
     set_up_logs(as_json=as_json or None)
-    with closing(listen(http.host, http.port, HOST_VARIABLE)) as listening:
+    with closing(listen(http.host, http.port, host_setting=f"--host, or {HOST_VARIABLE}")) as listening:
         run_loop(service.run(listening, wait=wait, on_started=lambda _: _log_start(url_of(listening))))
 
 
@@ -75,7 +91,7 @@ def http_settings(**given: Any) -> HttpSettings:
 
 
 def _log_start(url: str) -> None:
-    _log.info("API starts", extra={"url": url})
+    _log.info("API starts", extra={"action": "api.started", "url": url})
 
 
 @attrs.frozen
@@ -86,6 +102,7 @@ class Service:
     http: HttpSettings
     relay_settings: RelaySettings
     token_key: str = attrs.field(repr=False)
+    telemetry: TelemetrySettings = attrs.Factory(TelemetrySettings)
 
     async def run(
         self,
@@ -130,9 +147,12 @@ class Service:
         )
         container = build_container(self.settings, engine)
         # The relay has connections of its own, so that neither takes the other's.
-        outbox = Outbox(settings=self.settings, relay_settings=self.relay_settings)
+        outbox = Outbox(settings=self.settings, relay_settings=self.relay_settings, telemetry=self.telemetry)
         ending.push_async_callback(outbox.close)
-        app = create_app(container, authenticator, self.http, is_alive=lambda: outbox.is_alive)
+        await ending.enter_async_context(told_of(outbox, "outbox-api"))
+        app = create_app(
+            container, authenticator, self.http, is_alive=lambda: outbox.is_alive, metrics=outbox.counted
+        )
         if self.http.relay:
             await _deliver(outbox, ending, wait=wait)
         await database_ready(engine, self.settings, wait=wait)
@@ -145,4 +165,4 @@ async def _deliver(outbox: Outbox, ending: AsyncExitStack, *, wait: bool) -> Non
         await ending.enter_async_context(outbox.delivering(wait=wait))
     except NothingToDeliverTo as error:
         # An API may be there before its first handler, for which what it commits waits.
-        _log.warning("%s", error)
+        _log.warning("%s", error, extra={"action": "api.delivers_to_nobody"})

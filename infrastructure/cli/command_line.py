@@ -79,6 +79,10 @@ COMMANDS = {
         "status:command",
         "Show the relays, the backlog and the subscriptions.",
     ),
+    "telemetry": (
+        "telemetry:command",
+        "Print a dashboard, or alerts, for its metrics.",
+    ),
     "token": ("token:command", "Make a token to try the API with."),
     "topology": (
         "topology:command",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,6 +19,7 @@ from outbox_kernel.infrastructure.cli.serving import (
     run_loop,
     stopped_by_signals,
 )
+from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
@@ -58,16 +60,24 @@ class QueueUnhandled(InfrastructureError):
     is_flag=True,
     help="Also take from queues that no handler is for: what arrives there is stored as delivered, and nothing more.",
 )
+@metrics_option
 @json_option
 def command(
-    *, queues: tuple[str, ...], wait: bool, once: bool, prefetch: int, store_unhandled: bool, as_json: bool
+    *,
+    queues: tuple[str, ...],
+    wait: bool,
+    once: bool,
+    prefetch: int,
+    store_unhandled: bool,
+    metrics: str | None,
+    as_json: bool,
 ) -> None:
     """Store what arrives in these queues of RABBITMQ_URL in the outbox of DATABASE_URL, and run their handlers.
 
     Handlers with queue=QUEUE run here, and no others: `outbox relay` is for those. Start as many as you like; a
     queue's messages go to one of them, and the others stand by. Stopped and logged as `outbox relay` is.
     """
-    outbox = Outbox()
+    outbox = Outbox(telemetry=telemetry_settings(metrics))
     task = Consuming(
         outbox,
         broker_of(outbox.settings),
@@ -97,6 +107,7 @@ class Consuming:
         """Consume until told to stop, or once."""
         task, stopping, serving = asyncio.current_task(), asyncio.Event(), False
         assert task is not None  # noqa: S101 - a coroutine that runs is a task's
+        telling = AsyncExitStack()
 
         def stop() -> None:
             if serving:
@@ -106,19 +117,21 @@ class Consuming:
 
         try:
             with stopped_by_signals(stop):
+                await telling.enter_async_context(told_of(self.outbox, "outbox-consumer"))
                 relay, consumer = await self._prepared()
                 freeze_what_stays()
-                _log.info("consumer starts", extra=self._about())
+                _log.info("consumer starts", extra={"action": "consumer.started", **self._about()})
                 serving = True
                 await serve_until(relay, consumer, stopping, once=self.once)
-                _log.info("consumer has stopped")
+                _log.info("consumer has stopped", extra={"action": "consumer.stopped"})
         except asyncio.CancelledError:
             if task.uncancel() > 0:
                 raise
             if serving:
                 raise CancelledByOthers("the consumer") from None
-            _log.info("stopped before it had begun")
+            _log.info("stopped before it had begun", extra={"action": "consumer.stopped_early"})
         finally:
+            await telling.aclose()
             await self.outbox.close()
 
     async def _prepared(self) -> tuple[OutboxRelay, Consumer]:
@@ -138,6 +151,7 @@ class Consuming:
             relay=relay,
             prefetch=self.prefetch,
             master_keys=settings.master_keys,
+            metrics=self.outbox.counted,
         )
         return relay, consumer
 
@@ -157,7 +171,9 @@ class Consuming:
         if self.store_unhandled:
             for queue in lacking:
                 _log.warning(
-                    "no handler is for queue %r: what arrives there is stored, and nothing more", queue
+                    "no handler is for queue %r: what arrives there is stored, and nothing more",
+                    queue,
+                    extra={"action": "consumer.queue.unhandled", "queue": queue},
                 )
         elif lacking:
             packages = ", ".join(context_packages(self.outbox.settings)) or "none"

@@ -78,15 +78,16 @@ def command(*, host: str, port: int, authorize: str | None, prefix: str, as_json
     know_events(outbox.settings)
     set_up_logs(as_json=as_json or None)
     # uvicorn is of the extra, too.
-    from outbox_kernel.infrastructure.web import listen
+    from outbox_kernel.infrastructure.addresses import listen
 
     with closing(listen(host, port)) as listening:
         run_loop(_serve(outbox, dashboard, listening, as_json=as_json))
 
 
 async def _serve(outbox: Outbox, dashboard: Dashboard, listening: socket.socket, *, as_json: bool) -> None:
+    from outbox_kernel.infrastructure.addresses import url_of
     from outbox_kernel.infrastructure.cli.web_service import serve_until_stopped
-    from outbox_kernel.infrastructure.web import WebServer, url_of
+    from outbox_kernel.infrastructure.web import WebServer
 
     async def assemble(ending: AsyncExitStack) -> ASGIApp:
         ending.push_async_callback(outbox.close)

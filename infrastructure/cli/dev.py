@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import HOST_VARIABLE, Service, address_options, http_settings
 from outbox_kernel.infrastructure.cli.beside import DASHBOARD, beside_api
@@ -23,8 +24,7 @@ from outbox_kernel.infrastructure.http.tokens import sign
 from outbox_kernel.infrastructure.postgres.embedded import EmbeddedPostgres
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.telemetry import set_up_logs
-from outbox_kernel.infrastructure.web import listen, url_of
+from outbox_kernel.infrastructure.telemetry import TelemetrySettings, set_up_logs
 
 if TYPE_CHECKING:
     import socket
@@ -63,7 +63,10 @@ def command(*, host: str | None, port: int | None, folder: Path | None, sample: 
     set_up_logs(as_json=as_json or None)
     usual = default_folder(project_folder())
     kept = DevFolder(folder or (usual.with_name(f"{usual.name}-sample") if sample else usual))
-    with kept.held(), closing(listen(http.host, http.port, HOST_VARIABLE)) as listening:
+    with (
+        kept.held(),
+        closing(listen(http.host, http.port, host_setting=f"--host, or {HOST_VARIABLE}")) as listening,
+    ):
         key = http.token_key or kept.made_token_key()
         about = {"url": url_of(listening), "token": _token(key, http), "folder": str(kept.path)}
         with EmbeddedPostgres(kept.database) as server:
@@ -73,7 +76,7 @@ def command(*, host: str | None, port: int | None, folder: Path | None, sample: 
                 database_url=server.url,
                 master_keys=settings.master_keys or kept.made_master_keys(),
             )
-            service = Service(kept_settings, http, relay_settings, key)
+            service = Service(kept_settings, http, relay_settings, key, TelemetrySettings.from_environment())
             run_loop(_serve(service, listening, about, sample=sample, as_json=as_json))
 
 

@@ -17,7 +17,11 @@ _behind: list[str] = []
 
 def note(names: Sequence[str]) -> None:
     """Take note of tasks and threads that do not end; the interpreter would wait for them without end."""
-    _log.warning("ended without waiting for what handlers have left behind: %s", ", ".join(names))
+    _log.warning(
+        "ended without waiting for what handlers have left behind: %s",
+        ", ".join(names),
+        extra={"action": "process.left_behind"},
+    )
     _behind.extend(names)
 
 

@@ -87,10 +87,16 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     def on_signal(number: int) -> None:
         nonlocal told
         if told:
-            _log.warning("stopped at once: what is in hand is left for others to take over")
+            _log.warning(
+                "stopped at once: what is in hand is left for others to take over",
+                extra={"action": "process.stopped_at_once"},
+            )
             leaving.leave(EXIT_SIGNALLED + number)
         told = True
-        _log.info("stopping: a second signal stops at once", extra={"signal": signal.Signals(number).name})
+        _log.info(
+            "stopping: a second signal stops at once",
+            extra={"action": "process.stopping", "signal": signal.Signals(number).name},
+        )
         stop()
 
     numbers = (signal.SIGTERM, signal.SIGINT)

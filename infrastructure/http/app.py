@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 DOCS, OPENAPI = "/docs", "/openapi.json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -38,11 +39,12 @@ def create_app(
     settings: HttpSettings | None = None,
     *,
     is_alive: Callable[[], bool] = lambda: True,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Assemble the API of all contexts.
 
-    Its health tells whether it `is_alive`: of a relay in the same process that is `outbox.is_alive`. Who made the
-    container and its engine closes them, after the application.
+    Its health tells whether it `is_alive`: of a relay in the same process that is `outbox.is_alive`. In `metrics`, if
+    those are given, requests are counted. Who made the container and its engine closes them, after the application.
     """
     settings = settings or HttpSettings()
     app = FastAPI(
@@ -54,6 +56,8 @@ def create_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
+        # Of OpenTelemetry: who asks again and again whether it lives is on nobody's way.
+        telemetry={"exclude": lambda scope: scope.get("path") in HEALTH},
     )
     app.state.health = found = health.Health(container, lambda: not is_alive())
     app.include_router(health.router)
@@ -63,14 +67,9 @@ def create_app(
     # The framework's own errors, too, are the gate's to answer.
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _leave_to_gate)
-    app.add_middleware(
-        Gate,
-        container=container,
-        authenticator=authenticator,
-        settings=settings,
-        public=public,
-        on_outage=found.doubt,
-    )
+    gate: dict[str, Any] = {"container": container, "authenticator": authenticator, "settings": settings}
+    requests = None if metrics is None else metrics.requests
+    app.add_middleware(Gate, **gate, public=public, on_outage=found.doubt, requests=requests)
     return app
 
 

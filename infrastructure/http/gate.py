@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import Headers
@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.http.problems import (
     problem_of,
 )
 from outbox_kernel.infrastructure.http.scope import put_container
+from outbox_kernel.infrastructure.http.watching import count
 from outbox_kernel.infrastructure.postgres.explain import causes_of
 from outbox_kernel.kernel.clock import new_id
 from outbox_kernel.kernel.context import event_context
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.http.authentication import Authenticator
     from outbox_kernel.infrastructure.http.settings import HttpSettings
+    from outbox_kernel.infrastructure.telemetry.counting import RequestCounts
 
 _log = logging.getLogger("outbox.http")
 
@@ -62,6 +64,7 @@ class Gate:
         settings: HttpSettings,
         public: Collection[str],
         on_outage: Callable[[], None],
+        requests: RequestCounts | None = None,
     ) -> None:
         self._app = app
         self._container = container
@@ -69,6 +72,7 @@ class Gate:
         self._settings = settings
         self._public = frozenset(public)
         self._on_outage = on_outage
+        self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let it pass, or say why not."""
@@ -83,6 +87,15 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         exchange = Exchange(_request_id(headers), send)
+        try:
+            await self._answer_in_time(scope, headers, receive, exchange)
+        finally:
+            if self._requests is not None:
+                count(self._requests, scope, exchange)
+
+    async def _answer_in_time(
+        self, scope: Scope, headers: Headers, receive: Receive, exchange: Exchange
+    ) -> None:
         limit = asyncio.timeout(self._settings.request_seconds_max)
         try:
             async with limit:
@@ -143,6 +156,11 @@ class Exchange:
         self._send = send
         self._began = time.perf_counter()
 
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.perf_counter() - self._began
+
     async def send(self, message: Message) -> None:
         """Send on, with the request's id."""
         if message["type"] == "http.response.start":
@@ -166,28 +184,35 @@ class Exchange:
 
     def log(self, scope: Scope) -> None:
         """Leave a line: no query and no body, which may hold secrets."""
-        told: dict[str, Any] = {
-            "method": scope["method"],
-            "path": scope["path"][:PATH_CHARACTERS_MAX],
-            "status": self.status,
-            "milliseconds": round((time.perf_counter() - self._began) * 1_000, 1),
-            "request_id": self.request_id,
-        }
-        if self.principal is not None:
-            told["user_id"] = self.principal.user_id
-        _log.info("request", extra=told)
+        _log.info(
+            "request",
+            extra={
+                "action": "api.request",
+                "method": scope["method"],
+                "path": scope["path"][:PATH_CHARACTERS_MAX],
+                "status": self.status,
+                "milliseconds": round(self.seconds * 1_000, 1),
+                "request_id": self.request_id,
+                **({} if self.principal is None else {"user_id": self.principal.user_id}),
+            },
+        )
 
 
 def _tell(error: Exception, problem: Problem, exchange: Exchange) -> None:
     if problem.status < _SERVER_ERROR:
         return
-    about = {"request_id": exchange.request_id}
     if problem is UNEXPECTED or exchange.status:
-        _log.error("a request failed unexpectedly", exc_info=error, extra=about)
+        _log.error(
+            "a request failed unexpectedly",
+            exc_info=error,
+            extra={"action": "api.request.failed", "request_id": exchange.request_id},
+        )
     else:
-        # Some have nothing to say for themselves, like a time limit; SQLAlchemy's have the statement below their text.
         _log.warning(
-            "a request cannot be served now: %s", str(error).partition("\n")[0] or problem.detail, extra=about
+            "a request cannot be served now: %s",
+            # Some have nothing to say, like a time limit; SQLAlchemy's have the statement below their text.
+            str(error).partition("\n")[0] or problem.detail,
+            extra={"action": "api.request.refused", "request_id": exchange.request_id},
         )
 
 

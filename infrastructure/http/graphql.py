@@ -188,7 +188,9 @@ def _told(error: GraphQLError) -> GraphQLError:
     problem = problem_of(original)
     if problem is UNEXPECTED:
         _log.error(
-            "a GraphQL operation failed unexpectedly", exc_info=original, extra=dict(current_headers())
+            "a GraphQL operation failed unexpectedly",
+            exc_info=original,
+            extra={"action": "api.graphql.failed", "request_id": current_headers()["request_id"]},
         )
     elif problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         told = str(original).partition("\n")[0] or problem.detail

@@ -87,7 +87,7 @@ class Health:
         except Exception as error:  # noqa: BLE001 - whatever it is, this process is not ready, and its log says why
             if str(error) != self._logged:
                 self._logged = str(error)
-                _log.warning("not ready: %s", error)
+                _log.warning("not ready: %s", error, extra={"action": "api.not_ready"})
             return "the database cannot be reached, or refuses; the log says why"
 
     async def _ask_database(self) -> str | None:

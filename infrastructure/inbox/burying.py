@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
+    from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 _log = logging.getLogger("outbox.consumer")
 
@@ -35,6 +36,8 @@ class Burying:
     ending: asyncio.Event
     on_settled: Callable[[], None]
     """Called when a message is out of the queue."""
+    counts: QueueCounts | None = None
+    """Where what is buried is counted, if anybody asks for numbers."""
     _kept: list[tuple[Incoming, str]] = attrs.Factory(list)
     _changed: asyncio.Event = attrs.Factory(asyncio.Event)
     _has_given_up: bool = False
@@ -74,8 +77,17 @@ class Burying:
             await self._changed.wait()
 
     def _note_buried(self, message: Incoming, reason: str) -> None:
-        extra = {"queue": self.queue, "id": message.message_id}
-        _log.error("message goes to the dead letters: %s", reason, extra=extra)
+        _log.error(
+            "message goes to the dead letters: %s",
+            reason,
+            extra={
+                "action": "consumer.message.buried",
+                "queue": self.queue,
+                "message_id": message.message_id,
+            },
+        )
+        if self.counts is not None:
+            self.counts.buried += 1
         del self._kept[0]
         if not self._kept:
             self.trouble.end()
@@ -84,7 +96,11 @@ class Burying:
 
     async def _put_off(self, refusal: BrokerRefusal, failures: int) -> None:
         if self.ending.is_set():
-            _log.warning("%s; what was not acknowledged comes again", refusal, extra={"queue": self.queue})
+            _log.warning(
+                "%s; what was not acknowledged comes again",
+                refusal,
+                extra={"action": "consumer.unacknowledged", "queue": self.queue},
+            )
             self._has_given_up = True
             self._changed.set()
             return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.topology import Topology
     from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay import OutboxRelay
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 # All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
 PREFETCH = 250
@@ -38,7 +39,7 @@ class Consumer:
     A queue's consumer is single and active: of several processes one is given its messages, the others stand by.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options, each by its name
         self,
         broker: Broker,
         topology: Topology,
@@ -49,21 +50,24 @@ class Consumer:
         relay: OutboxRelay,
         prefetch: int = PREFETCH,
         master_keys: MasterKeys | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._relay = relay
         # What is stored is due for whoever has subscribed by then.
         self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
+        inlets = {each: broker.inlet(each, topology, prefetch=prefetch) for each in queues}
         self._receivings = [
             Receiving(
-                broker.inlet(each, topology, prefetch=prefetch),
-                Storage(each, schema, master_keys),
+                inlet,
+                Storage(queue, schema, master_keys),
                 Line(engine, settings=BY_INDEX),
                 stopping=self._stopping,
                 on_stored=relay.look,
                 on_change=self._note,
+                counts=None if metrics is None else metrics.of_queue(queue, system=inlet.system),
             )
-            for each in queues
+            for queue, inlet in inlets.items()
         ]
         self.consuming = asyncio.Event()
         """Set while the broker knows us as the consumer of every queue."""

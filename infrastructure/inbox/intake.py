@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -10,6 +11,7 @@ import attrs
 from outbox_kernel.infrastructure.inbox.messages import Received, Unstorable, read
 from outbox_kernel.infrastructure.inbox.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.inbox.storing import Storage
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
     from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 BATCH_MAX = 500
 # Of bodies; few batches come near it, but the largest messages together would be more than a call's deadline allows.
@@ -37,6 +40,8 @@ class Intake:
     trouble: Trouble
     """With the database."""
     on_stored: Callable[[], None]
+    counts: QueueCounts | None = None
+    """Where what arrives is counted, if anybody asks for numbers."""
 
     async def serve(self) -> None:
         """Store what arrives, until there is no more."""
@@ -50,6 +55,7 @@ class Intake:
                 await asyncio.sleep(GATHER_SECONDS)
 
     async def _store_batch(self, batch: Sequence[Incoming]) -> None:
+        began = time.time_ns()
         events: list[Received] = []
         messages: list[Incoming] = []
         dead: list[tuple[Incoming, str]] = []
@@ -65,6 +71,12 @@ class Intake:
             self.on_stored()
             dead += [(messages[index], reason) for index, reason in refused.items()]
         await self._settle(batch, dead)
+        if self.counts is not None:
+            self.counts.stored += len(batch) - len(dead)
+        if (spans := tracing.spans()) is not None:
+            unstored = {id(message) for message, _ in dead}
+            stored = [each.headers for each in batch if id(each) not in unstored]
+            spans.received(self.inlet.system, self.storage.queue, stored, began)
 
     async def _settle(self, batch: Sequence[Incoming], dead: Sequence[tuple[Incoming, str]]) -> None:
         """Acknowledge what is stored, and leave the rest to be buried."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.inbox.storing import Storage
     from outbox_kernel.infrastructure.relay.line import Line
     from outbox_kernel.infrastructure.relay.pausing import Pause
+    from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 _log = logging.getLogger("outbox.consumer")
 
@@ -41,6 +42,7 @@ class Receiving:
         stopping: asyncio.Event,
         on_stored: Callable[[], None],
         on_change: Callable[[Receiving], None],
+        counts: QueueCounts | None = None,
     ) -> None:
         self.queue = storage.queue
         self._inlet, self._line = inlet, line
@@ -49,8 +51,8 @@ class Receiving:
         self._on_change = on_change
         self._connecting, self._storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
         self._troubles = (self._connecting, self._storing, burying)
-        self._burying = Burying(self.queue, inlet, burying, self._ending, self._begin_anew)
-        self._intake = Intake(storage, line, inlet, self._burying, self._storing, on_stored)
+        self._burying = Burying(self.queue, inlet, burying, self._ending, self._begin_anew, counts)
+        self._intake = Intake(storage, line, inlet, self._burying, self._storing, on_stored, counts)
         self._failures = 0
         self._peace_at = math.inf
         self.is_consuming = False
@@ -110,7 +112,7 @@ class Receiving:
         self._peace_at = time.monotonic() + PEACE_SECONDS
         self.is_consuming = True
         self._changed()
-        _log.info("consuming", extra={"queue": self.queue})
+        _log.info("consuming", extra={"action": "consumer.consuming", "queue": self.queue})
         await self._serve()
 
     async def _serve(self) -> None:
@@ -140,7 +142,11 @@ class Receiving:
                     await asyncio.wait([storing])
                     await self._burying.drain()
         except BrokerRefusal as refusal:
-            _log.warning("%s; what was not acknowledged comes again", refusal, extra={"queue": self.queue})
+            _log.warning(
+                "%s; what was not acknowledged comes again",
+                refusal,
+                extra={"action": "consumer.unacknowledged", "queue": self.queue},
+            )
 
     def _begin_anew(self) -> None:
         self._failures = 0

@@ -82,7 +82,7 @@ class Trouble:
             "%s; the consumer tries again",
             sentence,
             exc_info=unknown,
-            extra={"queue": self.queue},
+            extra={"action": "consumer.stuck", "queue": self.queue},
         )
 
 

@@ -11,11 +11,9 @@ from outbox_kernel.infrastructure.outbox.sql.inspection import RELAYS, WAITING_K
 from outbox_kernel.kernel.matching import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from uuid import UUID
-
-    import asyncpg
 
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import SubscriptionState
@@ -54,10 +52,11 @@ class Relay:
 
 async def relays(desk: Desk) -> list[Relay]:
     """Return every relay with a lease, those included whose lease has run out and not been ended."""
-    return [_relay(row) for row in await desk.run(RELAYS)]
+    return [relay_of(row) for row in await desk.run(RELAYS)]
 
 
-def _relay(row: asyncpg.Record) -> Relay:
+def relay_of(row: Mapping[str, Any]) -> Relay:
+    """Return a relay as its row tells of it."""
     documents = {name: row[name] and json.loads(row[name]) for name in ("abilities", "pauses", "patterns")}
     return Relay(**{**row, **documents})
 
@@ -87,10 +86,17 @@ async def stranded(
     desk: Desk, found: Sequence[Relay], subscriptions: Iterable[SubscriptionState] = ()
 ) -> list[Stranded]:
     """Find what waits for a relay that does not live, and what waits for nothing since it was retired."""
+    return stranded_among(await desk.run(WAITING_KINDS), found, subscriptions)
+
+
+def stranded_among(
+    kinds: Iterable[Mapping[str, Any]], found: Sequence[Relay], subscriptions: Iterable[SubscriptionState]
+) -> list[Stranded]:
+    """Find it among the kinds of what waits."""
     abilities = [relay.abilities for relay in found if relay.live]
     known = {each.name: each for each in subscriptions}
     waiting: list[Stranded] = []
-    for row in await desk.run(WAITING_KINDS):
+    for row in kinds:
         subscription = known.get(row["handler"])
         reason = (
             RETIRED

@@ -134,7 +134,7 @@ async def overview(desk: Desk) -> Overview:
     by_name = {row["name"]: row for row in lags}
     rows = await desk.run(SUBSCRIPTIONS_AND_DELIVERIES)
     is_read = any(row["kind"] is not None for row in rows)
-    subscriptions = [_state(row, by_name.get(row["name"]), found) for row in rows]
+    subscriptions = [state_of(row, by_name.get(row["name"]), found) for row in rows]
     return Overview(
         relays=found,
         backlog=await (_backlog(desk, lags, total) if is_read else _backlog_of_all(desk)),
@@ -151,9 +151,10 @@ async def lag_of(desk: Desk, name: str) -> tuple[int, bool]:
     return (lags[0]["events"], lags[0]["is_at_least"]) if lags else (0, False)
 
 
-def _state(
+def state_of(
     row: Mapping[str, Any], lag: Mapping[str, Any] | None, found: Iterable[Relay]
 ) -> SubscriptionState:
+    """Return how a subscription stands, from its row, what stands behind it, and the relays there are."""
     name, live = row["name"], [relay for relay in found if relay.live]
     told = [relay.pauses[name] for relay in live if name in relay.pauses]
     return SubscriptionState(

@@ -37,6 +37,8 @@ from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVE
 from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.explain import explain
+from outbox_kernel.infrastructure.telemetry.metrics import written
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.aggregate import AggregateRoot, stale
 from outbox_kernel.kernel.bus import in_order
@@ -140,7 +142,10 @@ class Capture:
         self, session: Session, events: Sequence[DomainEvent], aggregates: Collection[InstanceState[Any]]
     ) -> Outgoing:
         envelopes = [enveloped(event) for event in in_order(events)]
-        context = current_headers()
+        context, written_in = current_headers(), state_of(session)
+        if (spans := tracing.spans()) is not None:
+            context, creating = spans.create(context, envelopes)
+            written_in.spans.append(creating)
         headers = _encode(dict(context)) if context else "{}"
         connection = _connection(session, aggregates)
         schema = self._schema_on(connection)
@@ -151,8 +156,9 @@ class Capture:
         else:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
             statement, values = insert_events(schema), (*columns, headers)
-        state_of(session).wrote_by = connection.engine
+        written_in.wrote_by = connection.engine
         note_written_events(session)
+        written.add(len(envelopes))
         return Outgoing(connection, statement, values, _explain)
 
     def _sealed(
@@ -195,6 +201,7 @@ class Capture:
         if session.get_nested_transaction() is not None:
             return  # a savepoint's release makes nothing durable
         state = state_of(session)
+        state.end_spans(are_durable=True)
         for known, flushed in state.flushed.items():
             aggregate = known.obj()
             # Not those that a savepoint's rollback has made new again: their story is yet to be stored.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import InstanceState, Session
 
     from outbox_kernel.infrastructure.outbox.outgoing import Outgoing
+    from outbox_kernel.infrastructure.telemetry.spans import Creating
     from outbox_kernel.kernel.aggregate import AggregateRoot
     from outbox_kernel.kernel.events import DomainEvent
 
@@ -60,6 +61,14 @@ class CaptureState:
     settled: bool = False
     # Where events were written: its relays are told after the commit.
     wrote_by: Engine | None = None
+    # Of the events that were written, where traces are made.
+    spans: list[Creating] = attrs.Factory(list)
+
+    def end_spans(self, *, are_durable: bool) -> None:
+        """End the spans of what is durable now, or is not there."""
+        spans, self.spans = self.spans, []
+        for span in spans:
+            span.end(is_durable=are_durable)
 
     def write_outgoing(self) -> None:
         """Write the event that waits, if there is one."""
@@ -107,5 +116,7 @@ def known_state_of(session: Session) -> CaptureState | None:
 
 
 def forget_state_of(session: Session) -> None:
-    """Begin anew: the session's outermost transaction has ended."""
-    session.info.pop(_KEY, None)
+    """Begin anew: the session's outermost transaction has ended; what it has not committed is gone."""
+    state = session.info.pop(_KEY, None)
+    if state is not None:
+        state.end_spans(are_durable=False)

@@ -14,6 +14,8 @@ from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_se
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
+from outbox_kernel.infrastructure.telemetry.metrics import written
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
 from outbox_kernel.kernel.envelope import enveloped
@@ -72,11 +74,14 @@ class OutboxMiddleware:
 def _record(event: DomainEvent) -> OutboxRecord:
     if inspect(OutboxRecord, raiseerr=False) is None:
         map_outbox_table(Settings.from_environment().outbox_schema)
-    envelope = enveloped(event)._asdict()
-    record = OutboxRecord(
-        **{**envelope, "payload": json.loads(envelope["payload"])}, headers=dict(current_headers())
-    )
+    envelope, headers = enveloped(event), current_headers()
+    if (spans := tracing.spans()) is not None:
+        headers, creating = spans.create(headers, [envelope])
+        creating.end(is_durable=True)  # nobody hears of the end of a session that is not captured
+    columns = envelope._asdict()
+    record = OutboxRecord(**{**columns, "payload": json.loads(columns["payload"])}, headers=dict(headers))
     note_dispatched(event, record)
+    written.add(1)
     return record
 
 

@@ -37,7 +37,7 @@ def tell_uncommitted(session: Session) -> None:
         "handler %s returned from event %s without a commit of the session it was given, so %s; end it with `await "
         "session.commit()`, or with `await session.rollback()` where that is meant",
         *(run.handler, run.event_id, lost),
-        extra=_about(run),
+        extra={"action": "handler.uncommitted", **_about(run)},
     )
 
 
@@ -47,7 +47,9 @@ def tell_in_log(sentence: str, place: str) -> bool:
     if run is None or run.relay is None:
         return False
     _log.warning(
-        "handler %s, event %s: %s (%s)", run.handler, run.event_id, sentence, place, extra=_about(run)
+        "handler %s, event %s: %s (%s)",
+        *(run.handler, run.event_id, sentence, place),
+        extra={"action": "handler.uncommitted", **_about(run)},
     )
     return True
 

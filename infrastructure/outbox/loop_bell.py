@@ -157,7 +157,11 @@ class LoopBell:
                 await self._notify()
         except TROUBLE as error:
             self._hang_up()
-            _log.info("relays are not told of a commit and find it at their next poll: %s", error)
+            _log.info(
+                "relays are not told of a commit and find it at their next poll: %s",
+                error,
+                extra={"action": "wake_up.missed"},
+            )
         except BaseException:  # cancelled in the middle: the farewell says it
             self._rung.set()
             self._hang_up()

@@ -129,4 +129,8 @@ def _hang_up(connection: Any) -> None:
 
 
 def _missed(error: BaseException) -> None:
-    _log.info("relays are not told of a commit and find it at their next poll: %s", error)
+    _log.info(
+        "relays are not told of a commit and find it at their next poll: %s",
+        error,
+        extra={"action": "wake_up.missed"},
+    )

@@ -38,7 +38,10 @@ def wake_relays(engine: Engine, channel: str) -> None:
     try:
         _ring(engine, channel)
     except Exception:  # noqa: BLE001 - whatever it is, the commit has happened
-        _log.exception("relays are not told of a commit and find it at their next poll")
+        _log.exception(
+            "relays are not told of a commit and find it at their next poll",
+            extra={"action": "wake_up.failed"},
+        )
 
 
 def _ring(engine: Engine, channel: str) -> None:

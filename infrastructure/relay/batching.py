@@ -14,7 +14,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.receipts import HANDLED
 from outbox_kernel.infrastructure.relay.handling import Handling
-from outbox_kernel.infrastructure.relay.running import DONE, SPLIT, Away, Run, Verdict, give_up
+from outbox_kernel.infrastructure.relay.running import DONE, SPLIT, Away, Run, Verdict
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Log
@@ -58,7 +58,7 @@ class Batching(Handling):
         if worker.run is None or not together:
             super().given_up(worker, work)
             return
-        verdict, performer, part = give_up(worker.run), worker.workers.performer, together.pop(0)
+        verdict, performer, part = self.giving_up(worker.run), worker.workers.performer, together.pop(0)
         for each in part:
             if verdict.status == SPLIT:
                 performer.given_back(each, is_late=False)
@@ -115,5 +115,9 @@ class Batching(Handling):
         _log.info(
             "handler %s failed over %d events at once, and is run over each half of them: %s",
             *(self.carried.name, len(run.rows or ()), (verdict.error_message or "").partition("\n")[0]),
-            extra={"handler": self.carried.name, "events": len(run.rows or ())},
+            extra={
+                "action": "handler.batch.split",
+                "handler": self.carried.name,
+                "events": len(run.rows or ()),
+            },
         )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.running import Verdict
     from outbox_kernel.infrastructure.relay.workers import Worker
     from outbox_kernel.infrastructure.relay.works import Work
+    from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
 
 
 class Settling(Protocol):
@@ -29,6 +30,9 @@ class Settling(Protocol):
 
 class Doing(Protocol):
     """What a subscriber does with an event."""
+
+    counts: SubscriptionCounts | None
+    """Where it is counted, if anybody asks for numbers."""
 
     @property
     def is_away(self) -> bool:

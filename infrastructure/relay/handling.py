@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.running import Away, Run, Verdict, give_up, run_handler
+from outbox_kernel.infrastructure.relay.running import DONE, Away, Run, Verdict, give_up, run_handler
 from outbox_kernel.infrastructure.relay.standing import Standing
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.roster import Carried
     from outbox_kernel.infrastructure.relay.workers import Worker
     from outbox_kernel.infrastructure.relay.works import Work
+    from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
+    from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
 
 
 @attrs.define(eq=False)
@@ -29,6 +31,10 @@ class Handling:
     database: str
     """Where the outbox is: what commits there takes a receipt."""
 
+    counts: SubscriptionCounts | None = attrs.field(default=None, kw_only=True)
+    """Where runs are counted, if anybody asks for numbers."""
+    spans: RunSpans | None = attrs.field(default=None, kw_only=True)
+    """What traces runs, if anybody takes spans."""
     standing: Standing = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -58,7 +64,8 @@ class Handling:
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
-        worker.run = run
+        worker.run, verdict = run, None
+        span = None if self.spans is None else self.spans.begin(run)
         try:
             verdict = await run_handler(run)
             self.standing.note_answer(run.started)
@@ -66,10 +73,18 @@ class Handling:
             self.standing.begin(away.__cause__ or away, run.started, run.secrets())
             raise
         finally:
+            if span is not None:
+                span.end(verdict)
             run.over = True
             worker.run = None
             self._let_out(worker, run)
-        return None if run.given_up else verdict
+        if run.given_up:
+            return None
+        if (counts := self.counts) is not None:
+            counts.left -= 1  # here, and not by a call: most runs are as quick as that
+            if counts.left <= 0 or verdict is not DONE or run.detached:
+                counts.note_run(run, verdict)
+        return verdict
 
     def _let_out(self, worker: Worker, run: Run) -> None:
         """Free the place of a slow run once what it has left in a thread has ended, too."""
@@ -84,4 +99,12 @@ class Handling:
     def given_up(self, worker: Worker, work: Work) -> None:
         """Decide about a run that ignores its cancellation."""
         if worker.run is not None:
-            worker.workers.performer.settled(work, give_up(worker.run), is_late=worker.is_aside)
+            verdict = self.giving_up(worker.run)
+            worker.workers.performer.settled(work, verdict, is_late=worker.is_aside)
+
+    def giving_up(self, run: Run) -> Verdict:
+        """Decide about it, and count it."""
+        verdict = give_up(run)
+        if self.counts is not None:
+            self.counts.note_special(run, verdict)
+        return verdict

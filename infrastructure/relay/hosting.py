@@ -68,14 +68,22 @@ class Hosted:
 
     def _tell_end(self, task: asyncio.Task[None]) -> None:
         self.ended = _reason(task)
-        _log.critical("the relay in this process has ended: start the process again", exc_info=self.ended)
+        _log.critical(
+            "the relay in this process has ended: start the process again",
+            exc_info=self.ended,
+            extra={"action": "relay.ended"},
+        )
         if self._on_end is not None:
             self._on_end(self.ended)
 
 
 def _tell_trouble(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("the relay in this process has not ended well: others take over its work", exc_info=error)
+        _log.error(
+            "the relay in this process has not ended well: others take over its work",
+            exc_info=error,
+            extra={"action": "relay.ended_badly"},
+        )
 
 
 def _reason(task: asyncio.Task[None]) -> BaseException:

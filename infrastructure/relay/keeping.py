@@ -49,6 +49,7 @@ class LeaseKeeper:
         lease_seconds: float,
         patience_seconds: Callable[[], float],
         on_lost: Callable[[], None],
+        on_renewed: Callable[[float, float], None],
     ) -> None:
         self._engine = engine
         self._schema, self._now = schema, now
@@ -56,6 +57,7 @@ class LeaseKeeper:
         self._lease = lease
         self._patience_seconds = patience_seconds
         self._on_lost = on_lost
+        self._on_renewed = on_renewed
         self._watched = threading.get_ident()
         self._loop = asyncio.get_running_loop()
         self._moved_at = self._looked_at = time.monotonic()
@@ -109,13 +111,17 @@ class LeaseKeeper:
             await line.close()
 
     async def _renew(self, line: Line) -> None:
-        log = Log(line, self._lease, self._schema, self._now)
+        log, asked = Log(line, self._lease, self._schema, self._now), time.monotonic()
         try:
             held = await log.run(leases.RENEW, lease_seconds=self._lease_seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
-            _log.warning("the lease could not be renewed: %s", error)
+            _log.warning(
+                "the lease could not be renewed: %s", error, extra={"action": "relay.lease.not_renewed"}
+            )
             return
-        if not held and not self._is_over():
+        if held:
+            self._on_renewed(asked, held[0]["shown"])
+        elif not self._is_over():
             _tell(self._loop, self._on_lost)
 
     def _is_over(self) -> bool:
@@ -138,6 +144,7 @@ class LeaseKeeper:
             "the event loop has not moved for %.0f s, so this process ends and others take over; it stands at:\n%s",
             stood,
             where,
+            extra={"action": "relay.loop.stood_still"},
         )
         logging.shutdown()
         os._exit(EXIT_STANDSTILL)

@@ -40,7 +40,12 @@ class Listener:
     """
 
     def __init__(
-        self, engine: AsyncEngine, channel: str, on_heard: Callable[[str], None], says: Line
+        self,
+        engine: AsyncEngine,
+        channel: str,
+        on_heard: Callable[[str], None],
+        says: Line,
+        on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self._engine = engine
         self._channel = channel
@@ -48,7 +53,8 @@ class Listener:
         self._on_heard = on_heard
         self._me = PROBE + uuid4().hex
         self._answered = asyncio.Event()
-        self.hears = False
+        self._on_change = on_change
+        self._note(hears=False)
 
     async def run(self) -> None:
         """Listen until cancelled, through every loss of the connection."""
@@ -58,9 +64,13 @@ class Listener:
                 await self._listen()
             except TROUBLE as error:
                 failures = 1 if self.hears else failures + 1
-                self.hears = False
-                level = logging.WARNING if failures == 1 else logging.DEBUG
-                _log.log(level, "the relay does not hear of commits and polls meanwhile: %s", error)
+                self._note(hears=False)
+                _log.log(
+                    logging.WARNING if failures == 1 else logging.DEBUG,
+                    "the relay does not hear of commits and polls meanwhile: %s",
+                    error,
+                    extra={"action": "relay.deaf"},
+                )
             await asyncio.sleep(EXPONENTIAL.delay_after(max(1, min(failures, 4))) or 0)
 
     async def _listen(self) -> None:
@@ -73,7 +83,7 @@ class Listener:
             while True:
                 await self._prove()
                 if not self.hears:
-                    self.hears = True
+                    self._note(hears=True)
                     self._on_heard(EVERYTHING)  # that was committed meanwhile
                 if await _happens(gone, PROBE_EVERY_SECONDS):
                     raise Deaf("the server closed the listening connection")
@@ -91,6 +101,10 @@ class Listener:
                 f"nothing said on channel {self._channel!r} arrives where the relay listens (a pooler in transaction "
                 "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"
             ) from None
+
+    def _note(self, *, hears: bool) -> None:
+        self.hears = hears
+        self._on_change(hears)
 
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         if payload == self._me:

@@ -89,7 +89,7 @@ class Pausing:
                 "publisher %r is paused until its broker takes messages: %s",
                 self.name,
                 reason,
-                extra={"publisher": self.name},
+                extra={"action": "publisher.stands_still", "publisher": self.name},
             )
             self.pause = Pause(reason, datetime.now(UTC))
         elif self.pause.reason == reason:
@@ -119,14 +119,23 @@ class Pausing:
             return await self.outlet.prove()
         except Exception as error:  # noqa: BLE001 - handlers go on, whatever is wrong with an outlet
             if self.pause is None:
-                _log.exception("the outlet of publisher %s failed", self.name, extra={"publisher": self.name})
+                _log.exception(
+                    "the outlet of publisher %s failed",
+                    self.name,
+                    extra={"action": "publisher.outlet.failed", "publisher": self.name},
+                )
             return Outage(f"its outlet failed ({type(error).__name__}: {error})")
 
     def _end(self) -> None:
         pause, self.pause = self.pause, None
         if pause is not None:
             seconds = (datetime.now(UTC) - pause.since).total_seconds()
-            _log.info("publisher %r goes on after %.1f s", self.name, seconds, extra={"publisher": self.name})
+            _log.info(
+                "publisher %r goes on after %.1f s",
+                self.name,
+                seconds,
+                extra={"action": "publisher.goes_on", "publisher": self.name},
+            )
         self._tell()
 
     def _tell(self) -> None:

@@ -92,10 +92,15 @@ class Progress:
         self._written_at = self._idle_written_at = time.monotonic()
         for reader, batches in ended:
             reader.moved(batches)
-            self.counts.note_passed(
-                sum(batch.events for batch in batches), sum(len(batch.left) for batch in batches)
+            events, left_over = (
+                sum(batch.events for batch in batches),
+                sum(len(batch.left) for batch in batches),
             )
-            self.subscribers[reader.subscription].written(batches)
+            subscriber = self.subscribers[reader.subscription]
+            for counts in (self.counts, subscriber.doing.counts):
+                if counts is not None:
+                    counts.note_passed(events, left_over)
+            subscriber.written(batches)
         self.counts.note_outcomes(left)
         return left
 

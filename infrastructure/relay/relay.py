@@ -24,6 +24,7 @@ from outbox_kernel.infrastructure.relay.lease import Lease, LeaseLost
 from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.lines import Lines
 from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
+from outbox_kernel.infrastructure.relay.observing import Observing
 from outbox_kernel.infrastructure.relay.patterns import unknown_types
 from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.renaming import Renaming
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
     from outbox_kernel.infrastructure.relay.shift import Shift
     from outbox_kernel.infrastructure.scopes import AnyContainer
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 _log = logging.getLogger("outbox.relay")
 
@@ -80,12 +82,14 @@ class OutboxRelay:
         settings: RelaySettings | None = None,
         deliver_to_nobody: bool = False,
         master_keys: MasterKeys | None = None,
+        metrics: Metrics | None = None,
         now: datetime | None = None,
     ) -> None:
         self.engine: AsyncEngine = _engine_of(engine_or_url)
         """What its connections are made by."""
         self._container = container
         self._settings = settings or RelaySettings()
+        self._observing = Observing(metrics, self._settings.lease_seconds)
         found = registered_handlers() if handlers is None else tuple(handlers)
         # A handler with a queue runs where that queue is consumed, and nothing else runs there.
         self._queues = None if queues is None else frozenset(queues)
@@ -139,9 +143,14 @@ class OutboxRelay:
                 if not was_there:
                     raise
                 if self._stopping.is_set():
-                    _log.warning("%s; the relay ends, and leaves to others what it had in hand", error)
+                    _log.warning(
+                        "%s; the relay ends, and leaves to others what it had in hand",
+                        error,
+                        extra={"action": "relay.shift.abandoned"},
+                    )
                     return
                 ended_by = error
+                self._observing.note_trouble(error)
             await self._rest(rests.after(ended_by, time.monotonic() - began))
 
     async def _rest(self, seconds: float) -> None:
@@ -165,7 +174,7 @@ class OutboxRelay:
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
-            _log.warning("%s", sentence, extra={"handler": name})
+            _log.warning("%s", sentence, extra={"action": "handler.event.unknown", "handler": name})
         self._is_checked = True
 
     def look(self) -> None:
@@ -222,7 +231,12 @@ class OutboxRelay:
             await shift.go_round()
         except LeaseLost as error:
             shift.lose()
-            _log.warning("%s; what was in hand is done again under the next lease", error)
+            self._observing.note_trouble(error)
+            _log.warning(
+                "%s; what was in hand is done again under the next lease",
+                error,
+                extra={"action": "relay.lease.lost"},
+            )
         return counts
 
     # --- shifts -------------------------------------------------------------------------------------
@@ -235,6 +249,7 @@ class OutboxRelay:
             assembly = Assembly(
                 *(self._carried(), lines, lease, self._settings, self._schema, self._now),
                 takes_all=takes_all,
+                observing=self._observing,
                 master_keys=self._master_keys,
             )
             await assembly.register()
@@ -283,6 +298,7 @@ class OutboxRelay:
             lease_seconds=self._settings.lease_seconds,
             patience_seconds=shift.longest_limit_seconds,
             on_lost=shift.lose,
+            on_renewed=self._observing.note_renewal,
         )
 
     def _serving(self, shift: Shift) -> Serving:
@@ -290,7 +306,10 @@ class OutboxRelay:
         url = settings.listen_url
         engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
         control = shift.ownership.log
-        listener = Listener(engine, settings.channel, shift.hear, control.line)
+        listener = Listener(
+            *(engine, settings.channel, shift.hear, control.line),
+            on_change=self._observing.note_hearing,
+        )
         upkeep = Upkeep(
             control,
             Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
@@ -307,11 +326,12 @@ class OutboxRelay:
         lease, self._lease = self._lease, None
         if lease is None:
             return
+        self._observing.end()
         line = Line(self.engine)
         try:
             await resign(line, lease, self._schema, self._now, self._settings.channel)
         except TROUBLE as error:
-            _log.warning("the lease is left to run out", exc_info=error)
+            _log.warning("the lease is left to run out", exc_info=error, extra={"action": "relay.lease.left"})
         finally:
             await line.close()
 

@@ -31,7 +31,7 @@ class Rests:
             logging.DEBUG if reason == self._told else logging.WARNING,
             "%s; the relay lets go of what it had in hand, and reads its cursors anew in %g s",
             *(reason, seconds),
-            extra={"delay_seconds": seconds},
+            extra={"action": "relay.shift.ended", "delay_seconds": seconds},
         )
         self._told = reason
         return seconds

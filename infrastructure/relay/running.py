@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.infrastructure.relay.outages import outage_of
+from outbox_kernel.infrastructure.relay.telling import about_event
 from outbox_kernel.kernel.context import handling
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
@@ -165,24 +166,18 @@ def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason
     """Decide about an event that a broker does not take."""
     attempts, reason = attempts + 1, storable(scrubbed(reason, row.secrets))
     delay = publisher.schedule.delay_after(attempts)
-    about = {
-        "publisher": publisher.name,
-        "event_id": str(row.event_id),
-        "event_type": row.event_type,
-        "position": row.position,
-        "attempts": attempts,
-    }
+    about = {"publisher": publisher.name, **about_event(row), "attempts": attempts}
     if delay is None:
         _log.critical(
             "publisher %s is dead for event %s %s: retry or skip it: %s",
             *(publisher.name, row.event_type, row.event_id, reason),
-            extra=about,
+            extra={"action": "publisher.event.dead", **about},
         )
         return Verdict("dead", attempts, 0.0, reason)
     _log.warning(
         "publisher %s: the broker refused event %s %s, which is tried again in %g s: %s",
         *(publisher.name, row.event_type, row.event_id, delay, reason),
-        extra={**about, "delay_seconds": delay},
+        extra={"action": "publisher.event.refused", **about, "delay_seconds": delay},
     )
     return Verdict("waiting", attempts, delay, reason)
 
@@ -209,7 +204,7 @@ def _succeeded_and_failed(run: Run, error: BaseException) -> Verdict:
     _log.error(
         "handler %s failed over event %s %s after its effect had committed, which counts as success",
         *_named(run),
-        extra=_about(run),
+        extra={"action": "handler.failed_after_commit", **_about(run)},
         exc_info=traceback_of(error, run.secrets()),
     )
     return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(run, error))
@@ -228,14 +223,14 @@ def _failed(run: Run, error: BaseException) -> Verdict:
         _log.critical(
             "handler %s is dead for event %s %s: retry or skip it: %s",
             *(*_named(run), reason.partition("\n")[0]),
-            extra=about,
+            extra={"action": "handler.dead", **about},
             exc_info=trace,
         )
         return Verdict("dead", attempts, 0.0, reason)
     _log.warning(
         "handler %s failed over event %s %s and is tried again in %g s: %s",
         *(*_named(run), delay, reason.partition("\n")[0]),
-        extra={**about, "delay_seconds": delay},
+        extra={"action": "handler.failed", **about, "delay_seconds": delay},
         exc_info=trace,
     )
     return Verdict("waiting", attempts, delay, reason)
@@ -271,9 +266,4 @@ def _named(run: Run) -> tuple[str, str, UUID]:
 
 
 def _about(run: Run) -> dict[str, object]:
-    return {
-        "handler": run.carried.name,
-        "event_id": str(run.row.event_id),
-        "event_type": run.row.event_type,
-        "position": run.row.position,
-    }
+    return {"handler": run.carried.name, **about_event(run.row)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import attrs
@@ -17,6 +18,7 @@ from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import traceback_of
 from outbox_kernel.infrastructure.relay.running import DONE, Away, GivenBack, Verdict, refused
+from outbox_kernel.infrastructure.relay.telling import about_event
 from outbox_kernel.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -26,11 +28,24 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.rows import LoggedEvent
     from outbox_kernel.infrastructure.relay.workers import Worker
     from outbox_kernel.infrastructure.relay.works import Work
+    from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
+    from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
 
 _log = logging.getLogger("outbox.relay")
 
 # Sent and not confirmed, at the most.
 WINDOW = 200
+
+
+@attrs.frozen(eq=False)
+class Sent:
+    """An event on its way to the broker; it is counted as a handler's run is."""
+
+    row: LoggedEvent
+    attempts: int
+    started: float
+    rows: None = None
+    detached: bool = False
 
 
 @attrs.define(eq=False)
@@ -39,6 +54,10 @@ class Sending:
 
     carried: CarriedPublisher
     pausing: Pausing
+    counts: SubscriptionCounts | None = None
+    """Where what is sent is counted, if anybody asks for numbers."""
+    spans: RunSpans | None = None
+    """What traces it, if anybody takes spans."""
 
     @property
     def is_away(self) -> bool:
@@ -54,7 +73,18 @@ class Sending:
         """Send one event; raise Away if the broker is away, or nobody knows whether it arrived."""
         if self.pausing.is_held:
             raise Away
-        outcome = await self._send(work.row)
+        sent, verdict = Sent(work.row, work.attempts, time.monotonic()), None
+        span = None if self.spans is None else self.spans.begin(sent)
+        try:
+            verdict = self._verdict(work, await self._send(work.row))
+        finally:
+            if span is not None:
+                span.end(verdict)
+        if self.counts is not None:
+            self.counts.count(sent, verdict)
+        return verdict
+
+    def _verdict(self, work: Work, outcome: Outcome) -> Verdict:
         if isinstance(outcome, Outage):
             self.pausing.begin(outcome)
             raise Away
@@ -84,7 +114,11 @@ class Sending:
             _log.error(
                 "the outlet of publisher %s failed over event %s",
                 *(self.carried.name, row.event_id),
-                extra={"publisher": self.carried.name},
+                extra={
+                    "action": "publisher.outlet.failed",
+                    "publisher": self.carried.name,
+                    **about_event(row),
+                },
                 exc_info=traceback_of(error, row.secrets),
             )
             return Refused(

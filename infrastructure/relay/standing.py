@@ -60,7 +60,7 @@ class Standing:
             _log.warning(
                 "handler %s stands still until what it needs is back: %s",
                 *(self.handler, reason),
-                extra={"handler": self.handler},
+                extra={"action": "handler.stands_still", "handler": self.handler},
                 # What a handler says on purpose has nothing to look for in a traceback.
                 exc_info=None if isinstance(error, Unavailable) else traceback_of(error, secrets),
             )
@@ -75,5 +75,10 @@ class Standing:
         if self.pause is None or started < self._rests_until:
             return
         seconds = (datetime.now(UTC) - self.pause.since).total_seconds()
-        _log.info("handler %s goes on after %.1f s", self.handler, seconds, extra={"handler": self.handler})
+        _log.info(
+            "handler %s goes on after %.1f s",
+            self.handler,
+            seconds,
+            extra={"action": "handler.goes_on", "handler": self.handler},
+        )
         self.pause, self._failures = None, 0

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.relay.line import Line, Step
     from outbox_kernel.infrastructure.relay.lines import Lines
+    from outbox_kernel.infrastructure.relay.observing import Observing
     from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
 
@@ -69,6 +70,7 @@ class Assembly:
     schema: str | None
     now: datetime | None
     takes_all: bool
+    observing: Observing
     master_keys: MasterKeys | None = None
 
     async def shift(self) -> Shift:
@@ -79,6 +81,7 @@ class Assembly:
         server = await _server(control)
         subscriptions, revision = await self._subscribe(control, server.number)
         database = str((await self.lines.control.fetch(DATABASE))[0][0])
+        await self.observing.begin(control)
         signals = Signals()
         subscribers: dict[str, Subscriber] = {}
         deliveries = Deliveries(attrs.evolve(control, line=self.lines.write), subscribers, signals.to_deliver)
@@ -110,7 +113,8 @@ class Assembly:
     ) -> Subscriber:
         given = deliveries, signals.changed, signals.to_read
         if isinstance(carried, CarriedPublisher):
-            doing: Any = Sending(carried, Pausing(carried.name, carried.outlet, signals.pauses_changed))
+            pausing = Pausing(carried.name, carried.outlet, signals.pauses_changed)
+            doing: Any = Sending(carried, pausing, *self.observing.of(carried))
             found = Subscriber(carried, subscription, doing, *given, WINDOW, self.settings.batch_size_max)
             found.stand_still()  # until it is known that its broker is there
             return found
@@ -122,9 +126,10 @@ class Assembly:
         )
 
     def _doing(self, carried: Carried, database: str, log: Log) -> Handling:
-        if carried.batch is None:
-            return Handling(carried, self.lease, self.schema, database)
-        return Batching(carried, self.lease, self.schema, database, log)
+        given = carried, self.lease, self.schema, database
+        found = Handling(*given) if carried.batch is None else Batching(*given, log)
+        found.counts, found.spans = self.observing.of(carried)
+        return found
 
     async def register(self) -> None:
         """Begin to live, hold nothing of former epochs any more, and say so."""

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.relay.running import Verdict
+from outbox_kernel.infrastructure.relay.telling import about_event
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.roster import CarriedAny
@@ -24,11 +25,6 @@ def buried(carried: CarriedAny, row: LoggedEvent, attempts: int) -> Verdict:
     _log.critical(
         "%s %s is dead for event %s %s: %s",
         *(carried.kind, carried.name, row.event_type, row.event_id, UNREADABLE),
-        extra={
-            carried.kind: carried.name,
-            "event_id": str(row.event_id),
-            "event_type": row.event_type,
-            "position": row.position,
-        },
+        extra={"action": "delivery.unreadable", carried.kind: carried.name, **about_event(row)},
     )
     return Verdict("dead", attempts + 1, 0.0, UNREADABLE)

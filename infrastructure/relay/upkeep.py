@@ -47,7 +47,7 @@ class Upkeep:
                 await self.step()
                 await self.purge()
             except TROUBLE as error:
-                _log.debug("upkeep waits for the database: %s", error)
+                _log.debug("upkeep waits for the database: %s", error, extra={"action": "relay.upkeep.waits"})
             await asyncio.sleep(self.pause_seconds)
 
     async def step(self) -> None:
@@ -81,7 +81,7 @@ class Upkeep:
             _log.warning(
                 "took over from a relay that vanished: %d cursors, %d deliveries",
                 *(len(cursors), len(deliveries)),
-                extra={"cursors": len(cursors), "deliveries": len(deliveries)},
+                extra={"action": "relay.took_over", "cursors": len(cursors), "deliveries": len(deliveries)},
             )
             self.on_freed()
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)
@@ -91,6 +91,7 @@ class Upkeep:
             "handler %s is dead for event %s: retry or skip it: it kills the process",
             *(delivery["handler"], delivery["event_id"]),
             extra={
+                "action": "handler.dead",
                 "handler": delivery["handler"],
                 "event_id": str(delivery["event_id"]),
                 "position": delivery["position"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.plain_text import printable
 from outbox_kernel.infrastructure.telemetry.tracebacks import Tracebacks, cut
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,10 @@ LINE_CHARACTERS_MAX = 100_000
 _TALKATIVE = ("alembic",)
 # Who tells with a traceback of what we say in a sentence.
 _REPEATING = ("aio_pika", "aiormq")
+ACTION = "action"
+"""By this key every line says what has happened, in a word that stays the same."""
+OTHERS_ACTION = "other"
+"""The action of lines that are not ours."""
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # What every record has; the rest came with `extra=`.
 _OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"}
@@ -75,11 +80,14 @@ class JsonLines(_Lines):
             "time": _moment(record).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "action": action_of(record),
             "message": cut(record.getMessage()),
             **{
                 name if name not in _TAKEN else f"{name}_": _short(value)
                 for name, value in extras(record).items()
+                if name != ACTION
             },
+            **tracing.ids(),
         }
         if (exception := self._exception(record)) is not None:
             line["exception"] = exception
@@ -108,6 +116,11 @@ class ReadableLines(_Lines):
 
 
 _TAKEN = {"time", "level", "logger", "message", "exception"}
+
+
+def action_of(record: logging.LogRecord) -> str:
+    """Return what has happened, in a word that stays the same."""
+    return str(getattr(record, ACTION, OTHERS_ACTION))
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:

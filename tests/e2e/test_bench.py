@@ -20,6 +20,7 @@ FIGURES = {
     "drain": {"events_per_s", "raw_events_per_s", "ratio", "cpu_us_per_event", "wal_bytes_per_event"},
     "hot": {"events_per_s", "drain_events_per_s", "ratio_to_drain"},
     "fanout": {"runs_per_s", "drain_events_per_s", "ratio_to_drain", "handlers"},
+    "metrics": {"events_per_s", "events_per_s_without", "ratio", "cpu_us_per_event", "scrapes"},
     "effects": {"events_per_s", "raw_events_per_s", "ratio"},
     "effects_batch": {"events_per_s", "raw_events_per_s", "ratio", "batch"},
     "latency": {"p50_ms", "p99_ms", "floor_p50_ms", "floor_p99_ms", "ratio"},

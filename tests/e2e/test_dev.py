@@ -15,9 +15,9 @@ import asyncpg
 import httpx
 import pytest
 
+from outbox_kernel.infrastructure.addresses import AddressRefused, listen
 from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.dev import DevFolder, FolderRefused
-from outbox_kernel.infrastructure.web import AddressRefused, listen
 from tests import servers
 from tests.processes import Serving
 from tests.waiting import until

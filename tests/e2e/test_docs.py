@@ -6,10 +6,13 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import attrs
 import pytest
 
+from outbox_kernel.infrastructure.addresses import listen
 from tests.brokers import Broker
 from tests.commands import environment_with
 from tests.page_runner import PageRunner
@@ -29,10 +32,15 @@ def folder(tmp_path: Path) -> Path:
 
 # Speak of a broker, and need one.
 WITH_BROKER = {"docs/how-to/publish-to-rabbitmq.md"}
+# Have promtool read what they write, and serve at a port that somebody else may have taken.
+WITH_PROMETHEUS = {"docs/how-to/watch-it.md"}
+PORT = "9464"
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if name_of(page) not in FRESH | WITH_BROKER], ids=name_of
+    "page",
+    [page for page in PAGES if name_of(page) not in FRESH | WITH_BROKER | WITH_PROMETHEUS],
+    ids=name_of,
 )
 def test_the_page_does_what_it_says(page: Path, folder: Path, empty_postgres_url: str) -> None:
     with PageRunner(folder, empty_postgres_url) as runner:
@@ -50,6 +58,18 @@ def test_the_page_does_what_it_says_with_a_broker(
                 runner.run(block)
     finally:
         asyncio.run(sweep_contexts(rabbitmq_broker.url))
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) in WITH_PROMETHEUS], ids=name_of)
+def test_the_page_does_what_it_says_with_a_prometheus(
+    page: Path, folder: Path, empty_postgres_url: str, promtool: object
+) -> None:
+    with closing(listen("127.0.0.1", 0)) as listening:
+        port = str(listening.getsockname()[1])
+    with PageRunner(folder, empty_postgres_url, serves=True) as runner:
+        for block in blocks_of(page):
+            runner.run(attrs.evolve(block, text=block.text.replace(PORT, port)))
 
 
 @pytest.mark.wheel

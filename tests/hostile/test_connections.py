@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from outbox_kernel.infrastructure.addresses import listen
 from outbox_kernel.infrastructure.http import HttpSettings
 from outbox_kernel.infrastructure.http.connection import (
     HEAD_BYTES_MAX,
@@ -21,7 +22,6 @@ from outbox_kernel.infrastructure.http.connection import (
 )
 from outbox_kernel.infrastructure.http.connections import CONNECTIONS_MIN, Connections, room_for
 from outbox_kernel.infrastructure.http.serving import ApiServer
-from outbox_kernel.infrastructure.web import listen
 from tests.asking import bearer
 from tests.hostile.conftest import Api, serving
 

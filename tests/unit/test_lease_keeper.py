@@ -14,6 +14,8 @@ from outbox_kernel.infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKee
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.line import Line
 
+SHOWN = 8e8
+
 
 class Answers:
     """A line to a database whose leases are as the test says."""
@@ -21,13 +23,15 @@ class Answers:
     def __init__(self, *, answer: bool | Exception) -> None:
         self.answer = answer
 
-    async def fetch(self, *_: object) -> list[bool]:
+    async def fetch(self, *_: object) -> list[dict[str, float]]:
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [True] if self.answer else []
+        return [{"shown": SHOWN}] if self.answer else []
 
 
-def keeper(*, lost: list[str], patience_seconds: float = 1.0) -> LeaseKeeper:
+def keeper(
+    *, lost: list[str], patience_seconds: float = 1.0, shown: list[float] | None = None
+) -> LeaseKeeper:
     return LeaseKeeper(
         cast("Any", None),
         Lease(),
@@ -36,6 +40,7 @@ def keeper(*, lost: list[str], patience_seconds: float = 1.0) -> LeaseKeeper:
         lease_seconds=15,
         patience_seconds=lambda: patience_seconds,
         on_lost=lambda: lost.append("lost"),
+        on_renewed=lambda _, seconds: (shown if shown is not None else []).append(seconds),
     )
 
 
@@ -48,6 +53,13 @@ async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> 
     await keeper(lost=lost)._renew(line(answer=False))
     await asyncio.sleep(0)
     assert lost == ["lost"]
+
+
+async def test_each_renewal_tells_what_the_servers_clock_shows() -> None:
+    """O4: by which the time of an event in the outbox is measured."""
+    shown: list[float] = []
+    await keeper(lost=[], shown=shown)._renew(line(answer=True))
+    assert shown == [SHOWN]
 
 
 async def test_a_database_that_is_gone_for_a_moment_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:

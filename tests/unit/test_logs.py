@@ -44,10 +44,18 @@ def test_into_a_pipe_each_record_is_one_json_object_with_its_extras() -> None:
     assert line == {
         "level": "info",
         "logger": "outbox.relay",
+        "action": "other",
         "message": "it works",
         "handler": "a.B",
         "attempts": 2,
     }
+
+
+def test_a_line_says_first_what_has_happened() -> None:
+    line = logged(as_json=True, handler="a.B", action="handler.tried")
+    assert [*json.loads(line)] == ["time", "level", "logger", "action", "message", "handler"]
+    assert json.loads(line)["action"] == "handler.tried"
+    assert logged(as_json=False, action="handler.tried").endswith("it works  action=handler.tried\n")
 
 
 def test_an_exception_and_what_json_cannot_say_stay_within_the_line() -> None:

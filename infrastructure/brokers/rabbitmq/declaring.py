@@ -86,8 +86,12 @@ def _tell(link: Link, troubles: list[Finding]) -> None:
     """Log what was not so the last time: a link is made again and again, and nothing has changed."""
     for each in troubles:
         if each.detail not in link.told:
-            level = logging.ERROR if each.state == "conflict" else logging.WARNING
-            _log.log(level, "%s", each.detail, extra={"connection": link.name})
+            _log.log(
+                logging.ERROR if each.state == "conflict" else logging.WARNING,
+                "%s",
+                each.detail,
+                extra={"action": "broker.topology.wrong", "connection": link.name},
+            )
     link.told = frozenset(each.detail for each in troubles)
 
 

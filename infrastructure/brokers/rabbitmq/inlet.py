@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 from aio_pika.exceptions import ChannelNotFoundEntity
@@ -44,6 +44,7 @@ class RabbitInlet:
     prefetch: int
     link: Link
     burial: Burial
+    system: ClassVar[str] = "rabbitmq"
     _channel: AbstractChannel | None = None
     _tag: str = ""
     _arrived: list[Incoming] = attrs.Factory(list)

@@ -7,7 +7,7 @@ import logging
 import re
 import struct
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 import attrs
@@ -71,6 +71,7 @@ class RabbitOutlet:
     publisher: Publisher
     topology: Topology
     confirm_seconds_max: float = CONFIRM_SECONDS_MAX
+    system: ClassVar[str] = "rabbitmq"
     _channel: AbstractChannel | None = None
     _exchange: AbstractExchange | None = None
     _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
@@ -261,7 +262,11 @@ class RabbitOutlet:
             try:
                 await self._declare()
             except BrokerRefusal as refusal:
-                _log.warning("%s", refusal, extra={"publisher": self.publisher.name})
+                _log.warning(
+                    "%s",
+                    refusal,
+                    extra={"action": "publisher.topology.refused", "publisher": self.publisher.name},
+                )
 
     async def _declare(self) -> None:
         """Make what is missing; what is wrong with queues is told, and no reason to send nothing to the exchange."""

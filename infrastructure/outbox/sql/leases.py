@@ -18,12 +18,16 @@ WHERE outbox_relays.epoch < excluded.epoch
 """  # noqa: S608 - the fragments are ours
 )
 
+# What the server's clock shows, in seconds since 2000.
+_SHOWN = "extract(epoch FROM clock_timestamp() - timestamptz '2000-01-01 00:00:00+00')::float8 AS shown"
+CLOCK = Statement(f"SELECT {_SHOWN}")
+
 # Live on; a lease that has run out cannot be renewed.
 RENEW = Statement(
     f"""
 UPDATE {{outbox_relays}} SET renewed_at = {NOW}, expires_at = {NOW} + :lease_seconds * interval '1 second'
 WHERE id = :relay AND epoch = :epoch AND expires_at > {NOW}
-RETURNING id
+RETURNING {_SHOWN}
 """  # noqa: S608 - the fragments are ours
 )
 

@@ -17,12 +17,13 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.dashboard import ALL_RIGHTS, Dashboard, Operator
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.sample import fill
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.web import WebServer, listen, url_of
+from outbox_kernel.infrastructure.web import WebServer
 from tests import servers
 from tests.integration.operations.conftest import fresh_outbox
 

@@ -12,6 +12,7 @@ import attrs
 import httpx
 import pytest
 
+from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service
 from outbox_kernel.infrastructure.cli.relay import _run
@@ -20,7 +21,6 @@ from outbox_kernel.infrastructure.http import HttpSettings
 from outbox_kernel.infrastructure.relay import RelaySettings
 from outbox_kernel.infrastructure.relay.hosting import Hosted
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.web import listen, url_of
 from tests.asking import KEY, bearer
 from tests.waiting import until
 

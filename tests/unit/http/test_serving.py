@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from outbox_kernel.infrastructure.addresses import AddressRefused, listen, url_of
 from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.cli.api import http_settings
-from outbox_kernel.infrastructure.web import AddressRefused, listen, url_of
 from tests.asking import KEY
 
 

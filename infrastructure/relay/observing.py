@@ -1,0 +1,99 @@
+"""Observing: what a relay counts and traces of its work, where anybody takes it (O4)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.sql.leases import CLOCK
+from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
+from outbox_kernel.infrastructure.telemetry import instruments as numbers
+from outbox_kernel.infrastructure.telemetry.counting import RelayCounts, ServerClock
+from outbox_kernel.infrastructure.telemetry.metrics import SYSTEM
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
+    from outbox_kernel.infrastructure.telemetry.metrics import Metrics
+    from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
+
+
+@attrs.frozen
+class Observing:
+    """What one relay tells of itself, through all its shifts."""
+
+    metrics: Metrics | None
+    """None: nobody asks for numbers."""
+    lease_seconds: float
+    relay: RelayCounts = attrs.field(init=False)
+    """Of no account where nobody asks."""
+
+    def __attrs_post_init__(self) -> None:
+        """Count where the process counts."""
+        object.__setattr__(self, "relay", RelayCounts() if self.metrics is None else self.metrics.of_relay())
+
+    @property
+    def clock(self) -> ServerClock:
+        """How the server's clock stands, by which events are stamped."""
+        return self.relay.clock
+
+    # --- of the relay -------------------------------------------------------------------------------
+
+    async def begin(self, control: Log) -> None:
+        """Take note of a new lease, and of the server's clock; renewals go on doing so."""
+        asked = time.monotonic()
+        [row] = await control.run(CLOCK)
+        self.clock.note(asked, row["shown"], time.monotonic())
+        self.relay.holds_until = asked + self.lease_seconds
+
+    def note_renewal(self, asked: float, shown: float) -> None:
+        """Take note of a renewal that was asked for at that moment, and of what the server's clock showed."""
+        self.relay.renewals += 1
+        self.relay.holds_until = asked + self.lease_seconds
+        self.clock.note(asked, shown, time.monotonic())
+
+    def note_trouble(self, error: BaseException) -> None:
+        """Take note of what has ended a shift."""
+        self.relay.losses += isinstance(error, LeaseLost)
+
+    def note_hearing(self, hears: bool) -> None:  # noqa: FBT001 - a listener calls it so
+        """Take note of whether it hears of commits."""
+        self.relay.hears = hears
+
+    def end(self) -> None:
+        """Take note that it has no lease any more."""
+        self.relay.holds_until = self.relay.hears = None
+
+    # --- of its subscriptions -----------------------------------------------------------------------
+
+    def of(self, carried: CarriedAny) -> tuple[SubscriptionCounts | None, RunSpans | None]:
+        """Return where what is done for a subscription is counted, and what traces it."""
+        labels, spans = _labels(carried), tracing.spans()
+        return (
+            # Each run over a batch stands for itself.
+            None
+            if self.metrics is None
+            else self.metrics.of_subscription(
+                labels, **({} if carried.batch is None else {"timed_of_max": 1})
+            ),
+            None if spans is None else spans.of_runs(self.clock, labels),
+        )
+
+
+def _labels(carried: CarriedAny) -> dict[str, str]:
+    """Return how the messaging conventions name a subscription, and what it does with an event."""
+    if isinstance(carried, CarriedPublisher):
+        system, operation, destination = carried.outlet.system, "send", str(carried.publisher.exchange)
+    else:
+        system, operation, destination = SYSTEM, "process", carried.source or SYSTEM
+    return {
+        numbers.SYSTEM: system,
+        numbers.OPERATION: operation,
+        numbers.DESTINATION: destination,
+        numbers.SUBSCRIPTION: carried.name,
+    }
