@@ -47,8 +47,8 @@ async def serve_until_stopped(
             server = make(await assemble(ending))
             freeze_what_stays()
             await server.serve(listening, on_started)
-            _log.info("%s has stopped", what)
+            _log.info("%s has stopped", what, extra={"action": "web.stopped"})
     except asyncio.CancelledError:
         if task.uncancel() > 0:
             raise
-        _log.info("stopped before it had begun")
+        _log.info("stopped before it had begun", extra={"action": "web.stopped_early"})

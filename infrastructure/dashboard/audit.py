@@ -20,7 +20,8 @@ def note_action(action: str, request: Request, operator: Operator, **about: obje
         "%s: %s",
         *(operator.who, action),
         extra={
-            "action": f"dashboard.{action}",
+            "action": "dashboard.acted",
+            "did": action,
             "who": operator.who,
             "client": _client(request),
             **{name: value for name, value in about.items() if value is not None},

@@ -90,7 +90,9 @@ class Live:
                 seen = await self._look()
             except InfrastructureError as error:
                 # Whoever loads a page is told why; here the next look finds it back.
-                _log.debug("live pages wait for the database: %s", error)
+                _log.debug(
+                    "live pages wait for the database: %s", error, extra={"action": "dashboard.live.waits"}
+                )
             else:
                 if seen != self._seen:
                     self._seen = seen

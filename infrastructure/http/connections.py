@@ -115,7 +115,12 @@ class Connections:
             return
         _log.warning(
             "connections were cut: late without a whole request, to make room for others, or refused for want of room",
-            extra={"action": "connections_cut", **told, "open": len(self._open), "most": self.most},
+            extra={
+                "action": "api.connections.cut",
+                **{why: told[why] for why in told},
+                "open": len(self._open),
+                "most": self.most,
+            },
         )
         # What comes soon after is told together.
         self._telling = asyncio.get_running_loop().call_later(TELLING_SECONDS, self._tell)
@@ -138,6 +143,7 @@ def room_for(connections: int) -> int:
         allowed,
         connections,
         room,
+        extra={"action": "api.connections.fewer"},
     )
     return room
 

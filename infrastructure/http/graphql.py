@@ -194,7 +194,11 @@ def _told(error: GraphQLError) -> GraphQLError:
         )
     elif problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         told = str(original).partition("\n")[0] or problem.detail
-        _log.warning("a GraphQL operation cannot be served now: %s", told, extra=dict(current_headers()))
+        _log.warning(
+            "a GraphQL operation cannot be served now: %s",
+            told,
+            extra={"action": "api.graphql.refused", "request_id": current_headers()["request_id"]},
+        )
     return GraphQLError(
         problem.detail,
         nodes=error.nodes,

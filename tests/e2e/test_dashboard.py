@@ -54,8 +54,8 @@ def test_it_serves_this_machine_tells_who_did_what_and_stops_at_once(sample_url:
             )
             assert "mail.Welcome is paused." in Page(done.text).text
             said = server.wait_for("somebody at this machine: pause")
-            assert (said["action"], said["subscription"], said["outcome"]) == (
-                "dashboard.pause",
+            assert (said["did"], said["subscription"], said["outcome"]) == (
+                "pause",
                 "mail.Welcome",
                 "done",
             )

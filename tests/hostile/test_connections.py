@@ -80,7 +80,7 @@ def test_two_thousand_that_send_half_a_request_keep_nobody_out(api: Api) -> None
             stack.enter_context(connected(api)).sendall(HALF_A_HEAD)
         assert [is_healthy(api) for _ in range(HEALTH_REQUESTS)] == [True] * HEALTH_REQUESTS
         told = api.serving.wait_for("connections were cut")
-        assert told["action"] == "connections_cut"
+        assert told["action"] == "api.connections.cut"
         assert told["for_others"] >= HALF_OPEN - told["most"]
 
 

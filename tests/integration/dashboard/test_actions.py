@@ -27,7 +27,7 @@ def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def line(told: pytest.LogCaptureFixture, action: str) -> dict[str, Any]:
     """The one line of the log about an action."""
-    [record] = [each for each in told.records if getattr(each, "action", "") == f"dashboard.{action}"]
+    [record] = [each for each in told.records if getattr(each, "did", "") == action]
     assert record.who == WHO  # type: ignore[attr-defined]
     assert record.client == "127.0.0.1"  # type: ignore[attr-defined]
     return vars(record)
