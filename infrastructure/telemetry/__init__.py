@@ -3,9 +3,9 @@
 `logs` sets up what is logged, for commands alone: an application that has logs of its own gets the records of the
 loggers `outbox.…`. `tracebacks` tells each once in a while, and counts what comes again. `instruments` names every
 number. `counting` is where they are counted, on the way of each event and so in plain integers; `metrics` puts those
-of a process together, `prometheus` makes a text of them, and `serving` and `asgi` hand it out. `spans` and `run_spans` make
-spans where somebody takes them, which `tracing` knows; `pushing` sets up both for commands, with what the extra
-`telemetry` brings. `grafana` and `alerts` are what is drawn and watched.
+of a process together, `prometheus` makes a text of them, and `serving` and `asgi` hand it out. `spans` and
+`run_spans` make spans where somebody takes them, which `tracing` knows; `pushing` sets up both for commands, with
+what the extra `telemetry` brings. `grafana` and `alerts` are what is drawn and watched.
 
 Whoever does something worth telling imports it, relay, capture and inbox; it asks nobody back, and is handed what only
 they know. It may import the settings, the errors and what is beside them.
