@@ -102,7 +102,7 @@ def _events() -> None:
     op.create_index(
         "outbox_events_causation_idx",
         "outbox_events",
-        [sa.text('"left"(headers ->> \'causation_id\'::text, 64)')],
+        [sa.text("\"left\"(headers ->> 'causation_id'::text, 64)")],
         postgresql_where=sa.text("headers ? 'causation_id'::text"),
     )
 
