@@ -8,7 +8,7 @@ READY := .venv/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults hostile check format bench lock raise-floor clean
+.PHONY: help demo test faults hostile check format bench picture lock raise-floor clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ format: $(READY) ## rewrite the code in the house's format
 
 bench: $(READY) ## the cost of capture, as JSON
 	@$(BIN)/outbox bench capture --json
+
+picture: $(READY) ## take the picture of the dashboard that the README shows; needs a Chromium
+	@$(BIN)/python -m tools.picture
 
 lock: $(READY) ## take the newest versions of everything into requirements/*.txt
 	@sh tools/lock.sh

@@ -6,16 +6,29 @@ elsewhere may be newer. What only an extra brings is optional in it; what only d
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).resolve().parent.parent
 PINS = ROOT / "requirements" / "dev.txt"
 SBOM = ROOT / "requirements" / "outbox-kernel.cdx.json"
+# Files of others that lie among ours, with what each is to be.
+VENDORED = (
+    {
+        "name": "htmx.org",
+        "version": "4.0.1",
+        "license": "0BSD",
+        "file": "infrastructure/dashboard/static/htmx.min.js",
+    },
+)
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+).*\n((?:[ ].*\n)*)", re.MULTILINE)
 _NOTE = "the versions that this one was tested with, for every platform and Python; an installation may have others"
 
@@ -50,8 +63,13 @@ def _names(requirements: list[str]) -> set[str]:
     return {canonical(re.split(r"[\s\[<>=!~;]", each, maxsplit=1)[0]) for each in requirements}
 
 
-def bill(project: dict[str, Any], pins: dict[str, tuple[str, set[str]]]) -> dict[str, Any]:
+def bill(
+    project: dict[str, Any],
+    pins: dict[str, tuple[str, set[str]]],
+    vendored: Iterable[dict[str, str]] = (),
+) -> dict[str, Any]:
     """Make the bill of materials."""
+    carried = [_vendored(**each) for each in vendored]
     direct = _names(project["dependencies"])
     extras = {name for each in project["optional-dependencies"].values() for name in _names(each)}
     required, all_of_it = reached(pins, direct), reached(pins, direct | extras)
@@ -69,15 +87,25 @@ def bill(project: dict[str, Any], pins: dict[str, tuple[str, set[str]]]) -> dict
             "properties": [{"name": "outbox-kernel:versions", "value": _NOTE}],
         },
         "components": [
-            {**_component(name, pins[name][0]), "scope": "required" if name in required else "optional"}
-            for name in refs
+            *(
+                {**_component(name, pins[name][0]), "scope": "required" if name in required else "optional"}
+                for name in refs
+            ),
+            *carried,
         ],
         "dependencies": [
-            {"ref": own, "dependsOn": [refs[name] for name in sorted((direct | extras) & refs.keys())]},
+            {
+                "ref": own,
+                "dependsOn": [
+                    *(refs[name] for name in sorted((direct | extras) & refs.keys())),
+                    *(each["bom-ref"] for each in carried),
+                ],
+            },
             *(
                 {"ref": ref, "dependsOn": [refs[each] for each in refs if name in pins[each][1]]}
                 for name, ref in refs.items()
             ),
+            *({"ref": each["bom-ref"], "dependsOn": []} for each in carried),
         ],
     }
 
@@ -87,10 +115,25 @@ def _component(name: str, version: str) -> dict[str, str]:
     return {"type": "library", "bom-ref": ref, "name": name, "version": version, "purl": ref}
 
 
+def _vendored(name: str, version: str, license: str, file: str) -> dict[str, Any]:  # noqa: A002 - as the bill calls it
+    ref = f"pkg:npm/{name}@{version}"
+    digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+    return {
+        "type": "library",
+        "bom-ref": ref,
+        "name": name,
+        "version": version,
+        "purl": ref,
+        "scope": "optional",
+        "hashes": [{"alg": "SHA-256", "content": digest}],
+        "licenses": [{"license": {"id": license}}],
+    }
+
+
 def written() -> str:
     """Return the file's text, as it is to be."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return json.dumps(bill(project, pinned(PINS.read_text())), indent=1) + "\n"
+    return json.dumps(bill(project, pinned(PINS.read_text()), VENDORED), indent=1) + "\n"
 
 
 def main() -> int:

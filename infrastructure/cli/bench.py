@@ -58,6 +58,20 @@ def hostile(*, short: bool, as_json: bool) -> None:
     _print_figures(figures, as_json=as_json)
 
 
+@command.command("dashboard")
+@click.option("--short", is_flag=True, help="Few events, to see that it works; the figures mean little.")
+@click.option(
+    "--events", type=click.IntRange(100), help="So many, instead of the ten million that are meant."
+)
+@json_option
+def dashboard(*, short: bool, events: int | None, as_json: bool) -> None:
+    """Measure what each page of the dashboard costs with ten million events, beside what it costs with none."""
+    measurement = _measurement("dashboard.measurements")
+    with _database_explained():
+        figures = asyncio.run(measurement.run(short=short, events=events))
+    _print_figures(figures, as_json=as_json)
+
+
 @command.command("relay")
 @click.option("--short", is_flag=True, help="Little of each, to see that it works; the figures mean little.")
 @click.option("--only", multiple=True, metavar="NAME", help="Measure only this; may be given several times.")

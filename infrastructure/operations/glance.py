@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # So many events ahead of each place, and deliveries of each handler, are looked at.
 LAG_EVENTS_MAX = 1_000
-DELIVERIES_MAX = 10_000
+DELIVERIES_MAX = 5_000
 KINDS_DELIVERIES_MAX = 500
 GROUPS_MAX = 100
 OPEN_DELIVERIES_MAX = 20

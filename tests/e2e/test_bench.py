@@ -134,6 +134,21 @@ def test_the_short_form_of_the_others_works_too(
     assert {figure for figure in expected if figures[figure] > 0} == expected
 
 
+def test_every_page_of_the_dashboard_is_told_with_its_locks(postgres_server: Server) -> None:
+    done = outbox(
+        "bench", "dashboard", "--events", "2000", "--short", "--json", DATABASE_URL=postgres_server.url
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert figures["filled"]["events"] == 2_000
+    assert set(figures["all"]["lock_modes"]) <= {"AccessShareLock"}
+    assert figures["all"]["waited_for_locks"] is False
+    assert figures["retry"]["letters"] == 200
+    pages = {name: found for name, found in figures.items() if "ratio" in found}
+    assert {"overview_24h", "events_by_rare_text", "event", "letters", "confirm_rewind"} <= pages.keys()
+    assert unlikely(pages) == {}
+
+
 BROKER_FIGURES = {
     "publish": {"events_per_s", "floor_events_per_s", "ratio"},
     "consume": {"events_per_s", "floor_events_per_s", "ratio"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tomllib
@@ -56,9 +57,19 @@ def test_it_is_of_this_version_and_a_bill_as_cyclonedx_has_it(bill: dict[str, An
     assert (own["name"], own["version"]) == (PROJECT["name"], PROJECT["version"])
     refs = [own["bom-ref"], *(each["bom-ref"] for each in bill["components"])]
     assert len(refs) == len({*refs})
-    assert all(re.fullmatch(r"pkg:pypi/[a-z0-9-]+@[\w.+!]+", ref) for ref in refs)
+    assert all(re.fullmatch(r"pkg:(pypi|npm)/[a-z0-9.-]+@[\w.+!]+", ref) for ref in refs)
     assert [each["ref"] for each in bill["dependencies"]] == refs
     assert {ref for each in bill["dependencies"] for ref in each["dependsOn"]} == {*refs[1:]}
+
+
+def test_what_lies_among_our_files_is_in_it_with_its_licence_and_is_what_it_says(
+    bill: dict[str, Any],
+) -> None:
+    [htmx] = [each for each in bill["components"] if each["purl"].startswith("pkg:npm/")]
+    file = ROOT / sbom.VENDORED[0]["file"]
+    assert htmx["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(file.read_bytes()).hexdigest()}]
+    assert htmx["licenses"] == [{"license": {"id": "0BSD"}}]
+    assert htmx["version"] in file.read_text()
 
 
 def test_what_only_development_needs_is_not_in_it(bill: dict[str, Any]) -> None:
