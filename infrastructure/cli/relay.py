@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from outbox_kernel.infrastructure.application import Outbox, about
+from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.relay.settings import about_relay
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ async def _serve(relay: OutboxRelay, outbox: Outbox) -> None:
     async def tell() -> None:
         # Not before: what commits from now on is due, and nothing of what came before a handler's first relay.
         await relay.subscribed.wait()
-        _log.info("relay starts", extra={"action": "relay.started", **about(outbox.relay_settings)})
+        _log.info("relay starts", extra={"action": "relay.started", **about_relay(outbox.relay_settings)})
 
     telling = asyncio.create_task(tell())
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -78,3 +79,18 @@ def _days(variable: str, text: str) -> float | None:
 
 def _text(_variable: str, text: str) -> str:
     return text
+
+
+def about_relay(settings: RelaySettings) -> dict[str, object]:
+    """Say what a relay that starts is, for its log."""
+    try:
+        ours = version("outbox-kernel")
+    except PackageNotFoundError:
+        ours = "a checkout"
+    return {
+        "outbox_kernel": ours,
+        "code_version": settings.code_version,
+        "concurrency": settings.concurrency,
+        "poll_interval_seconds": settings.poll_interval_seconds,
+        "lease_seconds": settings.lease_seconds,
+    }
