@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from outbox_kernel.infrastructure.telemetry.instruments import BOUNDS_SECONDS
 
@@ -67,9 +67,9 @@ class Histogram:
     __slots__ = ("counts", "last", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_SECONDS) + 1)
-        self.seconds = 0.0
-        self.last = 0.0
+        self.counts: list[int] = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.seconds: float = 0.0
+        self.last: float = 0.0
         """What was added last."""
 
     def add(self, seconds: float, times: int = 1) -> None:
@@ -122,14 +122,15 @@ class SubscriptionCounts:
     def __init__(
         self, clock: ServerClock, labels: Mapping[str, str], *, timed_of_max: int = TIMED_OF_MAX
     ) -> None:
-        self.labels = dict(labels)
+        self.labels: dict[str, str] = dict(labels)
         """Whose they are."""
         self.failed: dict[tuple[str, str], Histogram] = {}
         """By outcome, and by the kind of error."""
-        self.left = 1
+        self.left: int = 1
         """After how many more runs one is timed, which stands for those before it."""
-        self.passed = self.events_left = 0
-        self.more = 0
+        self.passed: int = 0
+        self.events_left: int = 0
+        self.more: int = 0
         """Events of batches beyond the first of each."""
         self._clock, self._of_max = clock, timed_of_max
         self._done, self._waits, self._waited = Histogram(), Histogram(), False
@@ -199,8 +200,9 @@ class RelayCounts:
     """What a relay does for itself."""
 
     def __init__(self) -> None:
-        self.clock = ServerClock()
-        self.renewals = self.losses = 0
+        self.clock: ServerClock = ServerClock()
+        self.renewals: int = 0
+        self.losses: int = 0
         self.holds_until: float | None = None
         """On the monotonic clock; None: it has no lease."""
         self.hears: bool | None = None
@@ -211,14 +213,15 @@ class QueueCounts:
     """What a consumer takes from one queue."""
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self.labels = dict(labels)
-        self.stored = self.buried = 0
+        self.labels: dict[str, str] = dict(labels)
+        self.stored: int = 0
+        self.buried: int = 0
 
 
 class RequestCounts:
     """How long requests took, by what was asked and answered."""
 
-    KINDS_MAX = 1_000
+    KINDS_MAX: ClassVar[int] = 1_000
 
     def __init__(self) -> None:
         self.by_kind: dict[tuple[str, str, str, str], Histogram] = {}

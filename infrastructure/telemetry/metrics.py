@@ -53,7 +53,7 @@ class Written:
     """How many events sessions of this process have committed; they may do so in several threads."""
 
     def __init__(self) -> None:
-        self.events = 0
+        self.events: int = 0
         self._turn = threading.Lock()
 
     def add(self, events: int) -> None:
@@ -71,7 +71,7 @@ class Metrics:
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self.relay: RelayCounts | None = None
-        self.requests = RequestCounts()
+        self.requests: RequestCounts = RequestCounts()
         self._subscriptions: dict[str, SubscriptionCounts] = {}
         self._queues: dict[str, QueueCounts] = {}
         self._now = now

@@ -7,7 +7,6 @@ that is counted already, and to record each run by one costs as much as the run.
 from __future__ import annotations
 
 import time
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.metrics.export import (
@@ -43,7 +42,7 @@ class Exported:
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
-        self._scope = InstrumentationScope(SCOPE, _version())
+        self._scope = InstrumentationScope(SCOPE)
         self._began = time.time_ns()
 
     def data(self, samples: Iterable[Sample]) -> MetricsData:
@@ -79,10 +78,3 @@ class Exported:
             *(labels, self._began, now, sum(value.counts), value.seconds),
             *(value.counts, BOUNDS_SECONDS, unknown, unknown),
         )
-
-
-def _version() -> str | None:
-    try:
-        return version("outbox-kernel")
-    except PackageNotFoundError:
-        return None

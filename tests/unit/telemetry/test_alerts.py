@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.telemetry.alerts import alerts, as_yaml, rules
 from outbox_kernel.infrastructure.telemetry.grafana import COLUMNS, dashboard, panels
 from outbox_kernel.infrastructure.telemetry.instruments import ALL
@@ -132,6 +133,24 @@ def told_by(name: str) -> dict[str, str]:
     [rule] = [each for each in rules()["groups"][0]["rules"] if each["alert"] == name]
     found: dict[str, str] = rule["annotations"]
     return found
+
+
+# --- the command --------------------------------------------------------------------------------------
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["telemetry", *words])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_prints_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """O4: for people, and with --json for programs."""
+    shown = printed(capsys, "alerts", "--lag-seconds", "90", "--runbook", "https://example.org/runbook")
+    assert shown == as_yaml(rules(90.0, "https://example.org/runbook"))
+    assert json.loads(printed(capsys, "alerts", "--json")) == rules()
+    assert json.loads(printed(capsys, "grafana")) == dashboard()
 
 
 # --- the dashboard ------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from opentelemetry import trace
@@ -15,7 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, ParentBased
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags
 
-from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, pushing
+from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, otlp, pushing
 from outbox_kernel.infrastructure.telemetry.otlp import (
     FollowsLinks,
     Pushing,
@@ -25,6 +27,8 @@ from outbox_kernel.infrastructure.telemetry.otlp import (
 )
 from outbox_kernel.infrastructure.telemetry.otlp_metrics import Exported
 from outbox_kernel.infrastructure.telemetry.pushing import pushed, wanted
+from outbox_kernel.infrastructure.telemetry.tracing import tracing
+from tests.tracing import traced
 from tests.unit.telemetry.runs import LABELS, Ended, Over
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -67,6 +71,45 @@ async def test_where_the_extra_is_missing_one_line_says_so(
     async with pushed(lambda: pytest.fail("nobody asks"), "outbox-relay"):
         pass
     assert "pip install 'outbox-kernel[telemetry]'" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["off", "linked"])
+async def test_who_wants_no_traces_pushes_none(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    @asynccontextmanager
+    async def noted(_: object, __: str, signals: list[str]) -> AsyncIterator[None]:
+        asked.append(signals)
+        yield
+
+    monkeypatch.setenv(ENDPOINT, NOWHERE)
+    monkeypatch.setattr(otlp, "pushing", noted)
+    monkeypatch.setattr(tracing, "mode", mode)
+    async with pushed(lambda: MetricsApp(Metrics()), "outbox-relay"):
+        pass
+    assert asked == [["METRICS"] if mode == "off" else ["TRACES", "METRICS"]]
+
+
+async def test_numbers_alone_are_pushed_a_last_time_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[MetricsData] = []
+
+    def export(_: object, data: MetricsData) -> MetricExportResult:
+        taken.append(data)
+        return MetricExportResult.SUCCESS
+
+    monkeypatch.setattr(OTLPMetricExporter, "export", export)
+    async with otlp.pushing(lambda: MetricsApp(Metrics()), "outbox-relay", ["METRICS"]):
+        assert taken == []
+    assert len(taken) == 1
+
+
+async def test_who_has_set_up_traces_keeps_them() -> None:
+    with traced() as traces:
+        async with otlp.pushing(lambda: pytest.fail("nobody asks"), "outbox-relay", ["TRACES"]):
+            assert trace.get_tracer_provider() is traces.provider
+        with traces.provider.get_tracer("app").start_as_current_span("still there"):
+            pass
+        assert len(traces.named("still there")) == 1
 
 
 # --- numbers ------------------------------------------------------------------------------------------

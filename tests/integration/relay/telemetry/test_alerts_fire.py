@@ -172,8 +172,14 @@ async def a_pattern_is_carried_no_more(watched: Watched) -> None:
 
 async def leases_of_nobody(watched: Watched) -> None:
     await watched.stage.drain(handler("gone", Recorder()))
+    await watched.stage.owner_that_vanishes("gone", at=-3600)
     await watched.relay()
-    # Until the relay looks, which it does every third of its lease.
+
+    async def has_looked() -> bool:
+        return bool(await watched.stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 1)
+
+    await until(has_looked)
+    # Until it looks again, which it does every third of its lease.
     await watched.stage.owner_that_vanishes("gone", at=-3600)
 
 
