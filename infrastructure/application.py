@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import attrs
@@ -37,7 +36,7 @@ from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_ur
 from outbox_kernel.infrastructure.postgres.explain import explained
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
-from outbox_kernel.infrastructure.relay.hosting import Hosted
+from outbox_kernel.infrastructure.relay.hosting import Hosted, about, relay_engine
 from outbox_kernel.infrastructure.relay.roster import check_buildable
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, TelemetrySettings
@@ -66,8 +65,6 @@ S = TypeVar("S")
 
 _log = logging.getLogger("outbox.start")
 
-# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
-POOL_SIZE_MAX = 20
 # Pages take milliseconds, and few people look at once.
 DASHBOARD_POOL_SIZE = 5
 DASHBOARD_POOL_SECONDS_MAX = 2.0
@@ -370,39 +367,6 @@ async def buildable_handlers(
     finally:
         await outbox.close()
     return found
-
-
-def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:
-    """Make the engine of a relay and of the handlers that it runs.
-
-    A relay that is stopped within a transaction must not hold others up for longer than its lease: the server
-    ends such a session by itself.
-    """
-    patience = f"{relay_settings.lease_seconds * 1_000:.0f}ms"
-    return create_engine(
-        settings.required_database_url,
-        session_defaults={
-            "application_name": "outbox-kernel relay",
-            "idle_in_transaction_session_timeout": patience,
-        },
-        pool_size=min(relay_settings.concurrency, POOL_SIZE_MAX),
-        max_overflow=0,
-    )
-
-
-def about(relay_settings: RelaySettings) -> dict[str, object]:
-    """Say what a relay that starts is, for its log."""
-    try:
-        ours = version("outbox-kernel")
-    except PackageNotFoundError:
-        ours = "a checkout"
-    return {
-        "outbox_kernel": ours,
-        "code_version": relay_settings.code_version,
-        "concurrency": relay_settings.concurrency,
-        "poll_interval_seconds": relay_settings.poll_interval_seconds,
-        "lease_seconds": relay_settings.lease_seconds,
-    }
 
 
 def _settings(

@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
     from outbox_kernel.infrastructure.relay.relay import OutboxRelay
+    from outbox_kernel.infrastructure.relay.settings import RelaySettings
+    from outbox_kernel.infrastructure.settings import Settings
 
 _log = logging.getLogger("outbox.relay")
+
+# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
+POOL_SIZE_MAX = 20
 
 
 class Hosted:
@@ -90,3 +99,36 @@ def _reason(task: asyncio.Task[None]) -> BaseException:
     # It ends without a word where other code has cancelled or stopped it.
     error = None if task.cancelled() else task.exception()
     return error or CancelledByOthers("the relay")
+
+
+def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:
+    """Make the engine of a relay and of the handlers that it runs.
+
+    A relay that is stopped within a transaction must not hold others up for longer than its lease: the server
+    ends such a session by itself.
+    """
+    patience = f"{relay_settings.lease_seconds * 1_000:.0f}ms"
+    return create_engine(
+        settings.required_database_url,
+        session_defaults={
+            "application_name": "outbox-kernel relay",
+            "idle_in_transaction_session_timeout": patience,
+        },
+        pool_size=min(relay_settings.concurrency, POOL_SIZE_MAX),
+        max_overflow=0,
+    )
+
+
+def about(relay_settings: RelaySettings) -> dict[str, object]:
+    """Say what a relay that starts is, for its log."""
+    try:
+        ours = version("outbox-kernel")
+    except PackageNotFoundError:
+        ours = "a checkout"
+    return {
+        "outbox_kernel": ours,
+        "code_version": relay_settings.code_version,
+        "concurrency": relay_settings.concurrency,
+        "poll_interval_seconds": relay_settings.poll_interval_seconds,
+        "lease_seconds": relay_settings.lease_seconds,
+    }
