@@ -19,6 +19,7 @@ from tests.forge import FORGE
 from tests.pages import ELSEWHERE, ROOT, Block, PageError, commands_of, is_excerpt, matches
 
 _END = "---end of command---"
+_EXPORTED = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 class PageRunner:
@@ -75,6 +76,9 @@ class PageRunner:
             self._file_block(block)
             return
         if self._python is None:
+            # As a reader starts it: from that shell, with what it exports by then.
+            exported, _ = self._in_shell(f"{shlex.quote(sys.executable)} -c {shlex.quote(_EXPORTED)}")
+            self._environment = json.loads(exported)
             self._python = self._start(str(self._interpreter), str(ROOT / "tests" / "page_worker.py"))
         request = json.dumps({"code": "\n" * block.line + block.text, "place": block.place})
         answer = json.loads(_asked(self._python, request))

@@ -22,13 +22,17 @@ from outbox_kernel.infrastructure.errors import PermissionDenied
 from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk, Selection, stories
+from outbox_kernel.infrastructure.operations.forgetting import forget
+from outbox_kernel.infrastructure.operations.health_of_keys import examine_keys
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.purging import purge
 from outbox_kernel.infrastructure.operations.replaying import replay, rewind
+from outbox_kernel.infrastructure.operations.rewrapping import rewrap
 from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire, retire_pattern
 from outbox_kernel.infrastructure.outbox import OutboxMiddleware
 from outbox_kernel.infrastructure.outbox.migrator import migrate, pending
+from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.line import Line
@@ -36,14 +40,17 @@ from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import EventBus, Reject
+from outbox_kernel.kernel.serialization import serialize_event
 from tests.commands import ROOT
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 from tests.relaying import handler
+from tests.whispers import SECRET, Whispered
 
 PAGE = (ROOT / "docs" / "reference" / "outbox-table.md").read_text()
 GRANTS = re.findall(r"`(GRANT .+)` \|$", PAGE, re.MULTILINE)
 ROLES = ("app", "plain", "reader", "relay", "worker", "consumer", "viewer", "operator")
 SETTINGS = Settings(contexts=(), outbox_schema="events")
+ADA = uuid4()
 OF_ITS_OWN_TABLES = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}"
 
 
@@ -163,10 +170,11 @@ async def test_events_written_by_hand_need_the_right_to_read_as_well(engines: di
     async def by_hand(role: str) -> int:
         bus = EventBus()
         bus.emit(Announced("by hand"))
+        bus.emit(Whispered("by hand", ADA))
         async with AsyncSession(engines[role]) as session, session.begin():
             return await OutboxMiddleware.flush(session, bus)
 
-    assert await by_hand("plain") == 1
+    assert await by_hand("plain") == 2
     with pytest.raises(DBAPIError, match="permission denied"):
         await by_hand("app")
 
@@ -192,7 +200,8 @@ async def test_without_its_grant_the_application_is_told(
 
 def rights_of(role: str) -> list[tuple[str, str]]:
     """Each right to a table or sequence that the page grants to this role itself, and which that is."""
-    found = [re.fullmatch(r"GRANT ([A-Z, ]+) ON (?!SCHEMA)(.+) TO (.+)", grant) for grant in GRANTS]
+    written = r"GRANT ([A-Z, ]+(?:\(created_at\))?) ON (?!SCHEMA)(.+) TO (.+)"
+    found = [re.fullmatch(written, grant) for grant in GRANTS]
     return [
         (right, re.sub(r"(\w+)$", r"events.\1", table))
         for each in found
@@ -224,7 +233,11 @@ class Office:
         await self._put()
         assert await pending(engine, SETTINGS) == []
         leases = await read(self.engines["viewer"], "outbox_relays")
-        handlers = [handler("done", succeed, renamed_from="former"), handler("dead", fail, Noted, Announced)]
+        handlers = [
+            handler("done", succeed, renamed_from="former"),
+            handler("dead", fail, Noted, Announced),
+            handler("told", _hear, Whispered),
+        ]
         await OutboxRelay(engine, container, handlers=handlers).run_until_idle()
         if await read(self.engines["viewer"], "outbox_relays") > leases:
             raise PermissionDenied("its lease stays behind")
@@ -254,6 +267,9 @@ class Office:
     async def consumer(self) -> None:
         """Store what came through two queues, for a handler of each."""
         event = Received(uuid4(), "bank.noted", 1, None, None, None, "{}", "{}", datetime.now(UTC))
+        told = Whispered("what", uuid4())
+        payload = serialize_event(told)
+        sealed = event._replace(event_id=told.event_id, event_type="whisper.told", payload=payload)
         queues = ["one", "another"]
         handlers = [handler(f"of {queue}", _succeed, queue=queue) for queue in queues]
         relay = OutboxRelay(self.engines["consumer"], Container(), handlers=handlers, queues=queues)
@@ -261,6 +277,11 @@ class Office:
         async with self._desk("consumer") as desk:
             for queue in queues:
                 await Storage(queue).store(cast("Line", desk), [event])
+        line = Line(self.engines["consumer"])
+        try:
+            await Storage("one").store(line, [sealed])
+        finally:
+            await line.close()
 
     async def viewer(self) -> None:
         """Look at the whole and at one event."""
@@ -271,6 +292,7 @@ class Office:
             await stories.failed(desk, 1)
             (event,) = await stories.events(desk, limit=1)
             await stories.show(desk, event.event_id)
+            await examine_keys(desk, SETTINGS)
 
     async def operator(self) -> None:
         """Mend what has failed, in every way there is."""
@@ -287,10 +309,15 @@ class Office:
             await retire_pattern(desk, "dead", "bank.announced")
             await retire(desk, "dead")
             await purge(desk, 0)
+            await forget(desk, str(ADA))
+            masters = in_force(None)
+            assert masters is not None
+            await rewrap(desk, masters)
 
     async def _put(self) -> None:
         async with SqlAlchemyUnitOfWork(session_factory(self.engines["app"])) as uow:
             uow.emit(Noted("what"))
+            uow.emit(Whispered("what", ADA))
             await uow.commit()
 
     @asynccontextmanager
@@ -323,6 +350,10 @@ async def test_each_right_of_those_who_deliver_and_mend_is_enough_and_needed(
 
 
 async def _succeed(_: Noted) -> None: ...
+
+
+async def _hear(event: Whispered) -> None:
+    assert event.secret in (SECRET, None)
 
 
 async def _name_of(engine: AsyncEngine) -> str:
