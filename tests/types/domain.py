@@ -60,6 +60,8 @@ class OrderShipped(DomainEvent):
 @event("order.forgotten", layout="camel", version=2, first_version=2)
 class OrderForgotten(DomainEvent):
     order_id: OrderId
+    buyer: str | None = sensitive(subject="order_id", default=None)
+    total: Money = sensitive(subject="order_id", forgotten=Money(Decimal(0)), kw_only=True)
 
 
 @upcasts("order.placed", from_version=1)
@@ -83,7 +85,9 @@ class Order(AggregateRoot):
     def ship(self, took: timedelta) -> None:
         self.shipped = True
         self.record(OrderShipped(self.id, took, label=b"\xff"))
-        self.record(OrderForgotten(self.id), not_before=datetime.now(UTC) + timedelta(days=30))
+        self.record(
+            OrderForgotten(self.id, total=self.total), not_before=datetime.now(UTC) + timedelta(days=30)
+        )
 
 
 @event

@@ -41,6 +41,17 @@ class Email:
     value: str = attrs.field(validator=attrs.validators.min_len(3))
 
 
+def grown(text: str) -> str:
+    return f"{text}!"
+
+
+@attrs.frozen
+class Growing:
+    """A value object that no reading gives back as it was."""
+
+    value: str = attrs.field(converter=grown)
+
+
 def test_a_sealed_field_is_clear_in_the_kernel_and_shown_to_nobody() -> None:
     @event("sealed.told")
     class Told(DomainEvent):
@@ -185,6 +196,7 @@ def test_what_cannot_read_as_forgotten_is_refused() -> None:
     assert "cannot read as None once it is forgotten" in told_of(int, forgotten=None)
     assert "cannot read as '' once it is forgotten" in told_of(str, validator=attrs.validators.min_len(1))
     assert "cannot read as None" in told_of(str, forgotten=None)
+    assert "(ValueError); give another value" in told_of(Growing, forgotten=Growing("gone"))
 
 
 def test_a_validator_that_asks_for_other_fields_is_taken_on_trust() -> None:
