@@ -10,7 +10,6 @@ import attrs
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
-from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 from outbox_kernel.infrastructure.postgres.connections import connect
@@ -62,10 +61,6 @@ class Desk:
         """Run a statement that answers with one row."""
         (row,) = await self.run(statement, **values)
         return row
-
-    async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        """Run a statement by the numbers of its parameters, and return its rows."""
-        return await self.connection.fetch(in_schema(statement, self.schema), *values)
 
     async def clock(self) -> datetime:
         """Return the server's time."""

@@ -30,13 +30,13 @@ async def test_what_the_server_cannot_do_is_a_sentence(outbox: Any) -> None:
     ):
         async with desk(Settings(database_url=outbox.url)) as opened:
             await opened.connection.execute("SET statement_timeout = 1")
-            await opened.fetch("SELECT pg_sleep(60)")
+            await opened.connection.fetch("SELECT pg_sleep(60)")
 
 
 async def test_a_statement_that_is_wrong_is_no_answer_to_an_operator(outbox: Any) -> None:
     with pytest.raises(asyncpg.PostgresSyntaxError):
         async with desk(Settings(database_url=outbox.url)) as opened:
-            await opened.fetch("SELEC")
+            await opened.connection.fetch("SELEC")
 
 
 async def test_what_a_relay_was_in_the_way_of_is_done_again(outbox: Any) -> None:
