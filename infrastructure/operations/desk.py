@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN,
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.postgres.explain import explained
+from outbox_kernel.infrastructure.relay.lines import BY_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,8 +32,7 @@ R = TypeVar("R")
 DEADLOCK_ATTEMPTS_MAX = 3
 # Relays hold what they hold for milliseconds: who waits for longer waits for somebody who has forgotten it.
 LOCK_SECONDS_MAX = 10.0
-# What is asked here is asked once, and takes less time than to compile it would.
-SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms", "jit": "off"}
+SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms", **BY_INDEX}
 # SQLSTATE classes of statements that are wrong, which is a defect of ours and keeps its traceback.
 _OURS = ("22", "42")
 

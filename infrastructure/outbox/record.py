@@ -134,5 +134,5 @@ def _what_became_of_it(events: Table, status: Table) -> dict[str, ColumnProperty
             select(column).where(status.c.event_id == events.c.event_id).correlate(events).scalar_subquery()
         )
         for column in status.c
-        if column is not status.c.event_id
+        if column.name not in ("event_id", "log_position")
     }

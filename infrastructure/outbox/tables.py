@@ -109,6 +109,7 @@ _status = Table(
     Column("retry_count", Integer, nullable=False),
     moment("processed_at", "when its outcome was final"),
     Column("error_message", Text),
+    Column("log_position", BigInteger, nullable=False),
 )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import event as events
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.fragments import is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_FAR_AHEAD, is_due, is_passed
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 from outbox_kernel.infrastructure.outbox.statements import qualified
 
@@ -59,29 +59,32 @@ _WHERE_IT_STANDS = (
 
 # What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
 # Before anybody has subscribed to it, what is written here waits for who will. What a queue brings is for its handlers.
-# By OFFSET 0 the outcome is worked out once, and not wherever it is named.
+# By OFFSET 0 the outcome is worked out once, and not wherever it is named; and it comes first, so that of those that
+# somebody asks for by it the others cost nothing more.
+_OF_ONE_WHO_IS_DUE = """
+  FROM {outbox_deliveries} AS delivery
+  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+    SELECT FROM {outbox_subscriptions} AS subscription
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
 _BECAME = f"""
 FROM {{outbox_events}} AS event
 CROSS JOIN LATERAL (
-  SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
-         bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
-         (array_agg(error_message ORDER BY updated_at DESC)
-            FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-  FROM {{outbox_deliveries}} AS delivery
-  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
-    SELECT FROM {{outbox_subscriptions}} AS subscription
-    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
-CROSS JOIN LATERAL (
   SELECT CASE
     WHEN event.source IS NULL AND NOT EXISTS (SELECT FROM {{outbox_subscriptions}} WHERE source IS NULL) THEN 'pending'
+    WHEN {IS_FAR_AHEAD} THEN 'pending'
     WHEN EXISTS (
       SELECT FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS}
       WHERE {is_due("subscription", "event")} AND (
         SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor
         WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
-    WHEN delivery.is_open THEN 'open'
-    WHEN delivery.is_dead THEN 'dead'
+    WHEN EXISTS (SELECT {_OF_ONE_WHO_IS_DUE} AND status IN ('waiting', 'leased')) THEN 'open'
+    WHEN EXISTS (SELECT {_OF_ONE_WHO_IS_DUE} AND status = 'dead') THEN 'dead'
     ELSE 'delivered' END AS status OFFSET 0) AS outcome
+CROSS JOIN LATERAL (
+  SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
+         (array_agg(error_message ORDER BY updated_at DESC)
+            FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
+  {_OF_ONE_WHO_IS_DUE} AND outcome.status IS NOT NULL) AS delivery
 """  # noqa: S608 - the words are ours
 _PASSED_AT = f"""
 SELECT max(pass.recorded_at)
@@ -93,7 +96,7 @@ _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.cr
 STATUS = f"""
 SELECT event.event_id, outcome.status, delivery.retry_count,
        CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_SETTLED_AT} END AS processed_at,
-       delivery.error_message
+       delivery.error_message, event.position AS log_position
 {_BECAME}
 """
 OUTBOX = f"""

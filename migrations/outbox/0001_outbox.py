@@ -204,6 +204,12 @@ def _deliveries() -> None:
         postgresql_where=sa.text("status = 'dead'"),
     )
     op.create_index(
+        "outbox_deliveries_unfinished",
+        "outbox_deliveries",
+        ["position"],
+        postgresql_where=sa.text("status IN ('waiting', 'leased', 'dead')"),
+    )
+    op.create_index(
         "outbox_deliveries_leased",
         "outbox_deliveries",
         ["lease_relay"],
@@ -435,7 +441,7 @@ def _views() -> None:
         CREATE VIEW outbox_status AS
         SELECT event.event_id, outcome.status, delivery.retry_count,
                CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_settled_at()} END AS processed_at,
-               delivery.error_message
+               delivery.error_message, event.position AS log_position
         {_became()}
     """)
     op.execute(
@@ -453,30 +459,50 @@ def _views() -> None:
     op.execute("COMMENT ON VIEW outbox IS 'The outbox for readers who ask only what is delivered.'")
 
 
+IS_FAR_AHEAD = r"""EXISTS (
+  WITH behind AS MATERIALIZED (
+    SELECT source, place.position, ARRAY(
+             SELECT replace(replace(replace(pattern, '_', '\_'), '*', '%'), '?', '_')
+             FROM unnest(patterns) AS pattern) AS patterns
+    FROM outbox_subscriptions AS subscription CROSS JOIN LATERAL (
+      SELECT max(least(newest.position, cursor.rewind_to)) AS position
+      FROM (SELECT DISTINCT reader, rewind_to FROM outbox_cursors WHERE subscription = name) AS cursor
+      CROSS JOIN LATERAL (
+        SELECT progress.position FROM outbox_progress AS progress
+        WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS newest) AS place
+    WHERE subscription.retired_at IS NULL ORDER BY place.position)
+  SELECT FROM behind WHERE event.position > behind.position AND behind.source IS NOT DISTINCT FROM event.source
+    AND event.event_type LIKE ANY (behind.patterns))"""
+
+
+OF_ONE_WHO_IS_DUE = """
+  FROM outbox_deliveries AS delivery
+  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+    SELECT FROM outbox_subscriptions AS subscription
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
+
+
 def _became() -> str:
     return f"""
         FROM outbox_events AS event
         CROSS JOIN LATERAL (
-          SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
-                 bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
-                 (array_agg(error_message ORDER BY updated_at DESC)
-                    FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-          FROM outbox_deliveries AS delivery
-          WHERE delivery.event_id = event.event_id AND NOT EXISTS (
-            SELECT FROM outbox_subscriptions AS subscription
-            WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
-        CROSS JOIN LATERAL (
           SELECT CASE
             WHEN event.source IS NULL
               AND NOT EXISTS (SELECT FROM outbox_subscriptions WHERE source IS NULL) THEN 'pending'
+            WHEN {IS_FAR_AHEAD} THEN 'pending'
             WHEN EXISTS (
               SELECT FROM outbox_subscriptions AS subscription CROSS JOIN {WHERE_IT_STANDS}
               WHERE {IS_DUE} AND (
                 SELECT {_is_passed("cursor", "cursor.floor")} FROM outbox_cursor_places AS cursor
                 WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
-            WHEN delivery.is_open THEN 'open'
-            WHEN delivery.is_dead THEN 'dead'
+            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status IN ('waiting', 'leased')) THEN 'open'
+            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status = 'dead') THEN 'dead'
             ELSE 'delivered' END AS status OFFSET 0) AS outcome
+        CROSS JOIN LATERAL (
+          SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
+                 (array_agg(error_message ORDER BY updated_at DESC)
+                    FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
+          {OF_ONE_WHO_IS_DUE} AND outcome.status IS NOT NULL) AS delivery
     """  # noqa: S608 - the words are ours
 
 

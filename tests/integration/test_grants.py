@@ -258,9 +258,12 @@ class Office:
         handlers = [handler(f"of {queue}", _succeed, queue=queue) for queue in queues]
         relay = OutboxRelay(self.engines["consumer"], Container(), handlers=handlers, queues=queues)
         await relay.run_until_idle()
-        async with self._desk("consumer") as desk:
+        line = Line(self.engines["consumer"])
+        try:
             for queue in queues:
-                await Storage(queue).store(cast("Line", desk), [event])
+                await Storage(queue).store(line, [event])
+        finally:
+            await line.close()
 
     async def viewer(self) -> None:
         """Look at the whole and at one event."""
