@@ -33,8 +33,12 @@ class Noting:
     async def fetch_as(self, _: type, statement: str, *arguments: Any) -> list[Any]:
         await self.fetch(statement, *arguments)
         report = {
-            **{"held": True, "snapshot": "1:1:", "revision": 0},
-            **{"scanned": None, "late_after": None, "behind": None},
+            "held": True,
+            "snapshot": "1:1:",
+            "revision": 0,
+            "scanned": None,
+            "late_after": None,
+            "behind": None,
         }
         return [{"report": json.dumps(report)}]
 
