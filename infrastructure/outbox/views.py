@@ -15,6 +15,8 @@ from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_FAR_AHEAD, is_due, is_passed
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 from outbox_kernel.infrastructure.outbox.statements import qualified
+from outbox_kernel.kernel.wire.records import MASK
+from outbox_kernel.kernel.wire.sensitive import EVERY_FIELD, PLAIN_KEYS
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
@@ -93,6 +95,21 @@ WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
 """  # noqa: S608 - the words are ours
 _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at)"
 
+# What an event says, for readers who know nothing of its class: without what is declared to be sensitive, and what is
+# sealed. A payload that is no object, and each field where nobody knew which are sensitive, may be a secret as a whole.
+MASKED = f"""CASE
+  WHEN jsonb_typeof(event.payload) <> 'object' THEN '"{MASK}"'
+  WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
+  ELSE (
+    SELECT coalesce(jsonb_object_agg(field.key, CASE
+        WHEN event.sensitive ? field.key OR event.payload -> '$sealed' ? field.key OR field.value ? '$sealed'
+          OR (event.sensitive ? '{EVERY_FIELD}' AND field.key NOT IN {PLAIN_KEYS})
+        THEN '"{MASK}"' ELSE field.value END), jsonb_build_object())
+    FROM jsonb_each((event.payload - '$sealed') || CASE
+      WHEN jsonb_typeof(event.payload -> '$sealed') = 'object' THEN event.payload -> '$sealed' ELSE jsonb_build_object()
+    END) AS field
+  ) END"""  # noqa: S608 - the words are ours
+
 STATUS = f"""
 SELECT event.event_id, outcome.status, delivery.retry_count,
        CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_SETTLED_AT} END AS processed_at,
@@ -100,7 +117,7 @@ SELECT event.event_id, outcome.status, delivery.retry_count,
 {_BECAME}
 """
 OUTBOX = f"""
-SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+SELECT event.event_id AS id, event.event_type, {MASKED} AS payload, event.occurred_at,
        outcome.status = 'delivered' AS delivered,
        CASE WHEN outcome.status = 'delivered' THEN {_SETTLED_AT} END AS delivered_at,
        delivery.retry_count

@@ -91,6 +91,11 @@ def _events() -> None:
         sa.Column("not_before", MOMENT, comment="it is handled from then on, outside its aggregate's order"),
         sa.Column("aggregate_key", sa.Text, comment="id of the aggregate as written, where that is no UUID"),
         sa.Column("source", sa.Text, comment="the queue that brought it; null: written here"),
+        sa.Column(
+            "sensitive",
+            JSONB,
+            comment="the payload's fields that nobody is shown, * for each of them; null: none",
+        ),
         sa.PrimaryKeyConstraint("position", name="outbox_events_pkey"),
         sa.UniqueConstraint("event_id", name="outbox_events_event_id_key"),
         sa.UniqueConstraint(
@@ -450,7 +455,7 @@ def _views() -> None:
     )
     op.execute(f"""
         CREATE VIEW outbox AS
-        SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+        SELECT event.event_id AS id, event.event_type, {MASKED} AS payload, event.occurred_at,
                outcome.status = 'delivered' AS delivered,
                CASE WHEN outcome.status = 'delivered' THEN {_settled_at()} END AS delivered_at,
                delivery.retry_count
@@ -475,6 +480,19 @@ IS_FAR_AHEAD = r"""EXISTS (
     AND event.event_type LIKE ANY (behind.patterns))"""
 
 
+MASKED = """CASE
+  WHEN jsonb_typeof(event.payload) <> 'object' THEN '"***"'
+  WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
+  ELSE (
+    SELECT coalesce(jsonb_object_agg(field.key, CASE
+        WHEN event.sensitive ? field.key OR event.payload -> '$sealed' ? field.key OR field.value ? '$sealed'
+          OR (event.sensitive ? '*'
+              AND field.key NOT IN ('event_id', 'occurred_at', 'eventId', 'occurredOn', 'eventVersion'))
+        THEN '"***"' ELSE field.value END), jsonb_build_object())
+    FROM jsonb_each((event.payload - '$sealed') || CASE
+      WHEN jsonb_typeof(event.payload -> '$sealed') = 'object' THEN event.payload -> '$sealed' ELSE jsonb_build_object()
+    END) AS field
+  ) END"""
 OF_ONE_WHO_IS_DUE = """
   FROM outbox_deliveries AS delivery
   WHERE delivery.event_id = event.event_id AND NOT EXISTS (
