@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.lines import BY_INDEX
+from outbox_kernel.infrastructure.outbox.sql import at_home
+from outbox_kernel.infrastructure.postgres.pinning import BY_INDEX
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class Noting:
     arguments: tuple[Any, ...] = ()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
-        self.statement, self.arguments = statement, arguments
+        self.statement, self.arguments = at_home(statement, None), arguments
         return [{"held": True}]
 
     async def fetch_as(self, _: type, statement: str, *arguments: Any) -> list[Any]:

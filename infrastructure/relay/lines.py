@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-# What a connection is to know that works on the log: each statement has one right plan, whatever the server believes of
-# a table that was empty a moment ago, or is not cleaned up. To compile it would take
-# longer than to run it, and so would helpers.
-BY_INDEX = {
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_sort": "off",
-    "jit": "off",
-    "max_parallel_workers_per_gather": "0",
-}
-
 
 @attrs.frozen
 class Lines:
@@ -38,7 +27,7 @@ class Lines:
     @asynccontextmanager
     async def of(cls, engine: AsyncEngine) -> AsyncIterator[Self]:
         """Open each when it is first used, and close all at the end."""
-        lines = cls(*(Line(engine, settings=BY_INDEX, reopens=False) for _ in range(3)))
+        lines = cls(*(Line(engine, reopens=False) for _ in range(3)))
         try:
             yield lines
         finally:

@@ -95,7 +95,7 @@ class Log:
 
     def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
         """Return a statement with its arguments, as one of several of a transaction."""
-        text, names = statement.in_schema(self.schema)
+        text, names = statement.for_line(self.schema)
         known = {"relay": self.lease.relay, "epoch": self.lease.epoch, "now": self.now}
         values |= {name: known[name] for name in names if name in known}
         return text, tuple(arguments(names, values))

@@ -16,8 +16,9 @@ SHARD = f"get_byte(uuid_send(coalesce(aggregate_id, event_id)), 15) % {SHARDS}"
 # By the server's clock, unless a test gives a time.
 NOW = "coalesce(:now::timestamptz, clock_timestamp())"
 
-# The lock of whoever writes deliveries that an operator asks for; a purge has it in common with nobody who does.
-OPERATORS_TURN = "hashtextextended('outbox-kernel operate {outbox_events}', 0)"
+# The lock of whoever writes deliveries that an operator asks for; a purge has it in common with nobody who does. By
+# the table's number: not everybody names it with its schema.
+OPERATORS_TURN = "hashtextextended('outbox-kernel operate ' || '{outbox_events}'::regclass::oid::text, 0)"
 
 # Whether the relay that asks still holds its lease; the row is locked, so that nobody ends it while it writes.
 LEASE = (

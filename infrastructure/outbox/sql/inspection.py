@@ -189,15 +189,17 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        current_setting('server_encoding') AS encoding, current_database() AS database
 """)
 
-# What sessions of this user begin with, that a relay cannot work with.
+# What sessions of this user begin with, whatever this one has set since; times in milliseconds.
 SESSION_DEFAULTS = Statement("""
-SELECT current_user::text AS role, current_setting('default_transaction_read_only') = 'on' AS is_read_only,
-       current_setting('default_transaction_isolation') AS isolation
+SELECT name, reset_val AS value FROM pg_settings
+WHERE name IN ('default_transaction_read_only', 'default_transaction_isolation', 'statement_timeout', 'lock_timeout',
+               'idle_in_transaction_session_timeout', 'transaction_timeout')
+UNION ALL SELECT 'role', current_user
 """)
 
 # Whose rows policies keep from this user.
 HIDDEN = Statement("""
-SELECT current_user::text AS role, relation.name AS table_name
+SELECT current_user::text AS role, (SELECT relname FROM pg_class WHERE oid = relation.name::regclass) AS table_name
 FROM unnest(ARRAY['{outbox_events}', '{outbox_deliveries}', '{outbox_receipts}', '{outbox_subscriptions}',
                   '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}', '{outbox_arrivals}']) AS relation (name)
 WHERE row_security_active(relation.name)
