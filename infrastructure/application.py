@@ -25,7 +25,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
 from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
-from outbox_kernel.infrastructure.operations.desk import SESSION, desk
+from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
@@ -314,7 +314,7 @@ class Outbox:
         return self._made(
             create_engine(
                 self.settings.required_database_url,
-                session_defaults={**SESSION, "application_name": "outbox-kernel dashboard"},
+                session_defaults={"application_name": "outbox-kernel dashboard"},
                 pool_size=DASHBOARD_POOL_SIZE,
                 max_overflow=0,
                 pool_timeout=DASHBOARD_POOL_SECONDS_MAX,

@@ -31,6 +31,7 @@ _ENVELOPE_NAMES = RESERVED_FIELDS | {
     "occurred_at",
     "payload",
     "position",
+    "sensitive",
 }
 
 _EMPTY: Mapping[str, Header] = MappingProxyType({})

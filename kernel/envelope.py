@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import outbox_kernel.kernel.wire.converter  # noqa: F401 - whoever makes one pays for cattrs at start, not at a commit
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import AggregateHasNoId
 from outbox_kernel.kernel.serialization import serialize_event
+from outbox_kernel.kernel.wire.sensitive import sensitive_keys
 
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from outbox_kernel.kernel.catalogue import EventType
     from outbox_kernel.kernel.events import DomainEvent
 
 
@@ -29,6 +33,8 @@ class Envelope(NamedTuple):
     occurred_at: datetime
     aggregate_key: str | None
     not_before: datetime | None
+    sensitive: str | None
+    """As JSON, the payload's keys that are not to be shown; None: there is none."""
 
 
 def enveloped(event: DomainEvent) -> Envelope:
@@ -51,4 +57,10 @@ def enveloped(event: DomainEvent) -> Envelope:
         event.occurred_at,
         stamp.aggregate_key,
         stamp.not_before,
+        _sensitive(event_type),
     )
+
+
+@lru_cache(maxsize=1024)
+def _sensitive(event_type: EventType) -> str | None:
+    return json.dumps(keys) if (keys := sensitive_keys(event_type)) else None

@@ -55,7 +55,7 @@ SELECT event.payload->>'what' AS what, delivery.handler, delivery.status, delive
 FROM outbox_deliveries AS delivery JOIN outbox_events AS event USING (event_id) ORDER BY event.position, handler
 """
 HELD = """
-SELECT (SELECT count(lease_relay) FROM outbox_cursors), (SELECT count(lease_relay) FROM outbox_deliveries)
+SELECT (SELECT count(lease_relay) FROM {outbox_cursors}), (SELECT count(lease_relay) FROM {outbox_deliveries})
 """
 RECEIPTS = """
 SELECT event.payload->>'what' AS what, receipt.handler, receipt.outcome
@@ -236,10 +236,10 @@ class Stage:
     async def take_over(self, *, at: float) -> tuple[int, int]:
         """What each relay does now and then: end leases that ran out by then, free what they held."""
         log = self.log_under(Lease(), at=at)
-        cursors, deliveries = await self._held(log)
+        cursors, deliveries = await self._held()
         upkeep = Upkeep(log, Renaming.of(log, []), Retention(log, None), 0.0, CHANNEL, lambda: None)
         await upkeep.take_over()
-        cursors_left, deliveries_left = await self._held(log)
+        cursors_left, deliveries_left = await self._held()
         return cursors - cursors_left, deliveries - deliveries_left
 
     async def rewind(self) -> None:
@@ -284,8 +284,8 @@ class Stage:
         ]
         return rows
 
-    async def _held(self, log: Log) -> tuple[int, int]:
-        [held] = await log.line.fetch(HELD)
+    async def _held(self) -> tuple[int, int]:
+        [held] = await self.line().fetch(HELD)
         return tuple(held)
 
     async def owners(self, name: str) -> dict[UUID | None, int]:

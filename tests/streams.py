@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+import attrs
+
 from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
+from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Stage, handler
@@ -49,5 +52,18 @@ async def handle(stage: Stage, *handlers: HandlerRegistration, at: float = 0) ->
 
 
 async def store(stage: Stage, queue: str, events: list[Received], line: Any = None) -> None:
-    """Store what the queue brings, all of it."""
-    assert await Storage(queue).store(line or stage.line(), events) == {}
+    """Store what the queue brings, all of it; by a line, or a connection that a test has."""
+    taken: Any = stage.line() if line is None else Direct(line)
+    assert await Storage(queue).store(taken, events) == {}
+
+
+@attrs.frozen
+class Direct:
+    """A connection as it came, for what a line sends."""
+
+    connection: Any
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        """Run a statement where the search path finds its tables."""
+        found: list[Any] = await self.connection.fetch(at_home(statement, None), *arguments)
+        return found

@@ -13,6 +13,7 @@ from benchmarks.relay.drain import measure_drain, measure_fanout, measure_hot
 from benchmarks.relay.effects import measure_effects, measure_effects_batch
 from benchmarks.relay.ground import prepared
 from benchmarks.relay.latency import measure_latency
+from benchmarks.relay.looking import measure_looking
 from benchmarks.relay.loop import measure_loop
 from benchmarks.relay.outage import measure_outage
 from benchmarks.relay.pinned import measure_pinned
@@ -43,6 +44,7 @@ MEASUREMENTS: dict[str, Callable[[Ground, Sizes], Awaitable[dict[str, Any]]]] = 
     "scale": measure_scale,
     "outage": measure_outage,
     "loop": measure_loop,
+    "looking": measure_looking,
 }
 
 

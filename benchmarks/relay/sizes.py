@@ -30,6 +30,7 @@ class Sizes:
     relays: tuple[int, ...]
     outage_events: int
     loop_events: int
+    looked_events: int
     warm_up_seconds: float
     """Of a rate: connections are made by then, and statements prepared."""
     rate_seconds: float
@@ -56,6 +57,7 @@ FULL = Sizes(
     relays=(1, 2, 4),
     outage_events=100_000,
     loop_events=100_000,
+    looked_events=1_000_000,
     warm_up_seconds=2.0,
     rate_seconds=10.0,
 )
@@ -81,6 +83,7 @@ SHORT = Sizes(
     relays=(1, 2),
     outage_events=1_000,
     loop_events=1_000,
+    looked_events=2_000,
     warm_up_seconds=0.3,
     rate_seconds=0.3,
 )

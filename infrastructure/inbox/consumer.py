@@ -9,7 +9,6 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.inbox.receiving import Receiving
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.lines import BY_INDEX
 from outbox_kernel.infrastructure.relay.pausing import QUEUE
 from outbox_kernel.kernel.errors import KernelError
 
@@ -61,7 +60,7 @@ class Consumer:
             Receiving(
                 inlet,
                 Storage(queue, schema, master_keys),
-                Line(engine, settings=BY_INDEX),
+                Line(engine),
                 stopping=self._stopping,
                 on_stored=relay.look,
                 on_change=self._note,

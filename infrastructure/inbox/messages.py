@@ -16,6 +16,7 @@ from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.identity import uuid_of
 from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.wire.names import SEALED
+from outbox_kernel.kernel.wire.sensitive import sensitive_in
 from outbox_kernel.kernel.wire.subjects import subject_in
 from outbox_kernel.kernel.wire.types import fields_of
 
@@ -70,6 +71,7 @@ class Received(NamedTuple):
     headers: str
     occurred_at: datetime
     aggregate_key: str | None = None
+    sensitive: str | None = None
 
 
 def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Received:
@@ -93,6 +95,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
             "it has an aggregate_id without an aggregate_type, so the order of its events is unknown"
         )
     payload = _payload(content, context, event_type, snake=snake)
+    sensitive = sensitive_in(event_type, payload)
     return Received(
         _required(event_id, "event id"),
         event_type,
@@ -104,6 +107,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
         _text("headers", context, 2 * HEADERS_BYTES_MAX),
         _moment(content),
         aggregate_key,
+        _encode(sensitive) if sensitive else None,
     )
 
 

@@ -82,7 +82,7 @@ class Storage:
 
     async def _store_sealed(self, line: Line, events: Sequence[Received]) -> list[asyncpg.Record]:
         """Store them with what is sensitive in them sealed, by keys that nobody destroys before that has committed."""
-        text, names = TAKE_KEYS.in_schema(self.schema)
+        text, names = TAKE_KEYS.for_line(self.schema)
         storing, _ = self._storing([])
         for _ in range(ROUNDS_MAX):
             sealing = Sealing(events, required(self.master_keys))
@@ -103,7 +103,7 @@ class Storage:
         )
 
     def _storing(self, events: Sequence[Received]) -> tuple[str, tuple[Any, ...]]:
-        text, names = STORE.in_schema(self.schema)
+        text, names = STORE.for_line(self.schema)
         columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in Received._fields]
         values = {"queue": self.queue, **dict(zip(Received._fields, columns, strict=True))}
         return text, tuple(arguments(names, values))

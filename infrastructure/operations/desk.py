@@ -10,12 +10,12 @@ import attrs
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
-from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.postgres.explain import explained
+from outbox_kernel.infrastructure.postgres.pinning import Pinned, pin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -32,8 +32,10 @@ R = TypeVar("R")
 DEADLOCK_ATTEMPTS_MAX = 3
 # Relays hold what they hold for milliseconds: who waits for longer waits for somebody who has forgotten it.
 LOCK_SECONDS_MAX = 10.0
-# What is asked here is asked once, and takes less time than to compile it would.
-SESSION = {"lock_timeout": f"{LOCK_SECONDS_MAX * 1_000:.0f}ms", "jit": "off"}
+# What is asked of a large outbox may take its time; who asks can end it.
+STATEMENT_SECONDS_MAX = 300.0
+# While an operator is asked whether to go on, no transaction is open.
+IDLE_SECONDS_MAX = 60.0
 # SQLSTATE classes of statements that are wrong, which is a defect of ours and keeps its traceback.
 _OURS = ("22", "42")
 
@@ -50,22 +52,23 @@ class Desk:
     schema: str | None = None
     channel: str = "outbox_channel"
     now: datetime | None = None
+    pinned: Pinned | None = None
+    """How its connection works; None: as it came."""
 
     async def run(self, statement: Statement, **values: Any) -> list[Any]:
         """Run a statement by the names of its parameters, and return its rows; `now` need not be given."""
         text, names = statement.in_schema(self.schema)
         if "now" in names:
             values["now"] = self.now
-        return await self.connection.fetch(text, *arguments(names, values))
+        if self.pinned is None or not self.pinned.in_transactions or self.connection.is_in_transaction():
+            return await self.connection.fetch(text, *arguments(names, values))
+        async with self.transaction():
+            return await self.connection.fetch(text, *arguments(names, values))
 
     async def run_one(self, statement: Statement, **values: Any) -> Any:
         """Run a statement that answers with one row."""
         (row,) = await self.run(statement, **values)
         return row
-
-    async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        """Run a statement by the numbers of its parameters, and return its rows."""
-        return await self.connection.fetch(in_schema(statement, self.schema), *values)
 
     async def clock(self) -> datetime:
         """Return the server's time."""
@@ -82,9 +85,17 @@ class Desk:
         return await self._in_turn(work)
 
     async def _in_turn(self, work: Callable[[], Awaitable[R]]) -> R:
-        async with self.connection.transaction():
+        async with self.transaction():
             await self.run(TAKE_TURN)
             return await work()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """Begin one as it is to begin; at the end commit it, or roll it back."""
+        async with self.connection.transaction():
+            if self.pinned is not None and self.pinned.sets:
+                await self.connection.execute(self.pinned.sets)
+            yield
 
     async def wake_relays(self) -> None:
         """Tell the relays to look; those that do not hear find it at their next poll."""
@@ -96,13 +107,11 @@ async def desk(
     settings: Settings, engine: AsyncEngine | None = None, *, now: datetime | None = None
 ) -> AsyncIterator[Desk]:
     """Open a desk, by an engine of its own unless one is given; what the database refuses is raised as a sentence."""
-    made = engine or create_engine(
-        settings.required_database_url, session_defaults=SESSION, poolclass=NullPool
-    )
+    made = engine or create_engine(settings.required_database_url, poolclass=NullPool)
     with in_sentences(made.url):
         connection = await connect(made.sync_engine)
         try:
-            yield Desk(connection, settings.outbox_schema, settings.channel, now)
+            yield await pinned_desk(connection, settings, now=now)
         except BaseException:
             connection.terminate()  # whatever was under way is rolled back
             raise
@@ -111,6 +120,16 @@ async def desk(
         finally:
             if engine is None:
                 await made.dispose()
+
+
+async def pinned_desk(
+    connection: asyncpg.Connection, settings: Settings, *, now: datetime | None = None
+) -> Desk:
+    """Return the desk of a new connection, which works with what it needs, whatever its user's sessions begin with."""
+    pinned = await pin(
+        connection, STATEMENT_SECONDS_MAX, lock_seconds=LOCK_SECONDS_MAX, idle_seconds=IDLE_SECONDS_MAX
+    )
+    return Desk(connection, settings.outbox_schema or pinned.home, settings.channel, now, pinned)
 
 
 @contextmanager

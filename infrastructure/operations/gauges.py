@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.abilities import Relay
     from outbox_kernel.infrastructure.operations.overview import SubscriptionState
 
-# What is asked here is asked now and then, and takes less time than to compile it would.
-_SETTINGS = {"jit": "off"}
 _OF_RELAY = ("started_at", "renewed_at", "expires_at")
 _OF_SUBSCRIPTION = ("since", "paused_at", "retired_at")
 
@@ -38,12 +36,12 @@ class Gauges:
     """Asks one outbox, on a connection of its own."""
 
     def __init__(self, engine: AsyncEngine, schema: str | None = None) -> None:
-        self._line = Line(engine, deadline_seconds=ASK_SECONDS_MAX, settings=_SETTINGS)
+        self._line = Line(engine, deadline_seconds=ASK_SECONDS_MAX)
         self._schema = schema
 
     async def __call__(self) -> list[Sample]:
         """Return how things stand."""
-        text, names = GAUGES.in_schema(self._schema)
+        text, names = GAUGES.for_line(self._schema)
         given = {
             "now": None,
             "name": None,

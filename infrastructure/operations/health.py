@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
-from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, SESSION, Desk, in_sentences
+from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, Desk, in_sentences, pinned_desk
 from outbox_kernel.infrastructure.operations.health_of_aggregates import examine_aggregates
 from outbox_kernel.infrastructure.operations.health_of_alembic import examine_alembic
 from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
@@ -51,7 +51,7 @@ async def examine(settings: Settings, relay_settings: RelaySettings, find: FindH
     """
     checks = await examine_code(settings, relay_settings, find)
     checks += examine_alembic(dict.fromkeys((Path.cwd(), project_folder())))
-    engine = create_engine(settings.required_database_url, session_defaults=SESSION, poolclass=NullPool)
+    engine = create_engine(settings.required_database_url, poolclass=NullPool)
     try:
         checks += await _examine_database(engine, settings, relay_settings)
     finally:
@@ -65,18 +65,19 @@ async def _examine_database(
     try:
         with in_sentences(engine.url):
             connection = await connect(engine.sync_engine)
+            at_desk = await pinned_desk(connection, settings)
     except InfrastructureError as error:
         return [fail("connection", *halves(error))]
     try:
-        at_desk = Desk(connection, settings.outbox_schema, settings.channel)
         checks = [ok("connection", f"connected to {engine.url.render_as_string(hide_password=True)}")]
         # One after the other, each for itself: what one cannot answer says nothing of the others.
         checks += await _answered("server", engine, _examine_server(at_desk, settings))
         checks += await _answered("migrations", engine, _examine_migrations(engine, settings))
         checks += await _answered("listen", engine, examine_hearing(engine, relay_settings))
-        checks += await _answered("work", engine, _examine_work(at_desk, checks))
+        checks += await _answered("sessions", engine, _unless_unmigrated(examine_ground(at_desk), checks))
+        checks += await _answered("work", engine, _unless_unmigrated(_examine_work(at_desk), checks))
         checks += await _answered("tables", engine, examine_tables(at_desk))
-        checks += await _answered("aggregates", engine, examine_aggregates(at_desk))
+        checks += await _answered("aggregates", engine, _examine_aggregates(engine))
         checks += await _answered("master keys", engine, _examine_keys(at_desk, settings, checks))
         return checks
     finally:
@@ -165,9 +166,22 @@ async def _examine_keys(desk: Desk, settings: Settings, so_far: Sequence[Check])
     return [] if _is_unmigrated(so_far) else await examine_keys(desk, settings)
 
 
-async def _examine_work(desk: Desk, so_far: Sequence[Check]) -> list[Check]:
+async def _examine_work(desk: Desk) -> list[Check]:
+    return await examine_work(desk, await overview(desk))
+
+
+async def _examine_aggregates(engine: AsyncEngine) -> list[Check]:
+    # The application's own tables are where its own search path finds them.
+    connection = await connect(engine.sync_engine)
     try:
-        return [*await examine_ground(desk), *await examine_work(desk, await overview(desk))]
+        return await examine_aggregates(Desk(connection))
+    finally:
+        connection.terminate()
+
+
+async def _unless_unmigrated(checks: Awaitable[list[Check]], so_far: Sequence[Check]) -> list[Check]:
+    try:
+        return await checks
     except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
         if _is_unmigrated(so_far):
             return []  # that is said already

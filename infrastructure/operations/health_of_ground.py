@@ -4,34 +4,69 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok
+from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok, warn
 from outbox_kernel.infrastructure.outbox.sql.inspection import HIDDEN, SEQUENCE, SESSION_DEFAULTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from outbox_kernel.infrastructure.operations.desk import Desk
+
+# What ends a session's statement or transaction; a commit on a busy server takes longer than less than this.
+TIMEOUT_SECONDS_MIN = 1.0
+_TIMEOUTS = (
+    "statement_timeout",
+    "lock_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+)
 
 
 async def examine_ground(desk: Desk) -> list[Check]:
-    """Check the sessions of whoever asks, and the positions of the log."""
-    return [await _sessions(desk), await _row_security(desk), await _positions(desk)]
+    """Check the sessions of whoever asks, what they see, and the positions of the log."""
+    sessions, sight = await _sessions(desk), await _row_security(desk)
+    if sight.state != "ok":
+        return [*sessions, sight]  # whatever is read is an error
+    return [*sessions, sight, await _positions(desk)]
 
 
-async def _sessions(desk: Desk) -> Check:
-    found = await desk.run_one(SESSION_DEFAULTS)
-    role = found["role"]
-    if found["is_read_only"]:
-        return fail(
+async def _sessions(desk: Desk) -> list[Check]:
+    """Check what sessions begin with; those of relays pin what they need, and those of handlers do not."""
+    settings = {row["name"]: row["value"] for row in await desk.run(SESSION_DEFAULTS)}
+    role = settings.pop("role")
+    found = [*_refused(role, settings), *_unlike(role, settings), *_short(role, settings)]
+    return found or [ok("sessions", "they begin with what handlers need")]
+
+
+def _refused(role: str, settings: Mapping[str, str]) -> Iterator[Check]:
+    if settings["default_transaction_read_only"] == "on":
+        yield fail(
             "sessions",
-            f"sessions of user {role!r} begin read-only, so a relay of that user writes nothing",
+            f"sessions of user {role!r} begin read-only, so that neither handlers nor the application can write",
             f'ALTER ROLE "{role}" SET default_transaction_read_only = off, or connect as another',
         )
-    if found["isolation"] != "read committed":
-        return fail(
+
+
+def _unlike(role: str, settings: Mapping[str, str]) -> Iterator[Check]:
+    isolation = settings["default_transaction_isolation"]
+    if isolation not in ("read committed", "read uncommitted"):
+        yield warn(
             "sessions",
-            f"sessions of user {role!r} begin as {found['isolation']}, in which relays fail beside one another",
-            f"ALTER ROLE \"{role}\" SET default_transaction_isolation = 'read committed', or connect as another",
+            f"sessions of user {role!r} begin as {isolation}: of handlers that write at once those that lose the race "
+            "run again, uncharged",
+            f"if that is not meant, ALTER ROLE \"{role}\" SET default_transaction_isolation = 'read committed'",
         )
-    return ok("sessions", "they begin with what a relay needs")
+
+
+def _short(role: str, settings: Mapping[str, str]) -> Iterator[Check]:
+    for name in _TIMEOUTS:
+        milliseconds = float(settings.get(name, 0))
+        if 0 < milliseconds < TIMEOUT_SECONDS_MIN * 1_000:
+            yield warn(
+                "sessions",
+                f"{name} is {milliseconds:g} ms for sessions of user {role!r}: what handlers do may fail by that alone",
+                f"ALTER ROLE \"{role}\" SET {name} = '30s', or what a handler may take",
+            )
 
 
 async def _row_security(desk: Desk) -> Check:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.infrastructure.operations.desk import Desk, in_sentences
+from outbox_kernel.infrastructure.postgres.pinning import pin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.settings import Settings
 
 LOOK_SECONDS_MAX = 2.0
-# By index, since that is the one right plan, whatever the server believes of a table; and alone, since whoever looks on
-# must not take the processors from whoever delivers.
-_SETTINGS = f"""
-SET LOCAL statement_timeout = '{LOOK_SECONDS_MAX * 1_000:.0f}ms'; SET LOCAL lock_timeout = '1s';
-SET LOCAL enable_seqscan = off; SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0;
-SET LOCAL idle_in_transaction_session_timeout = '10s'
-"""
+LOCK_SECONDS_MAX, IDLE_SECONDS_MAX = 1.0, 10.0
 
 
 class TookTooLong(DatabaseRefusal):
@@ -48,8 +43,16 @@ async def looking(
                 connection = (await pooled.get_raw_connection()).driver_connection
                 assert connection is not None  # noqa: S101 - a connection that was just opened has a driver's
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    await connection.execute(_SETTINGS)
-                    yield Desk(connection, settings.outbox_schema, settings.channel, now)
+                    pinned = await pin(
+                        connection,
+                        LOOK_SECONDS_MAX,
+                        statement_seconds=LOOK_SECONDS_MAX,
+                        lock_seconds=LOCK_SECONDS_MAX,
+                        idle_seconds=IDLE_SECONDS_MAX,
+                        within=True,
+                    )
+                    home = settings.outbox_schema or pinned.home
+                    yield Desk(connection, home, settings.channel, now, pinned)
     except DatabaseRefusal as error:
         if isinstance(error.__cause__, asyncpg.QueryCanceledError):
             raise TookTooLong(

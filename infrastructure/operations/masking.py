@@ -12,6 +12,7 @@ from outbox_kernel.kernel import masked_payload
 from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.wire.masking import without_seals
 from outbox_kernel.kernel.wire.records import MASK
+from outbox_kernel.kernel.wire.sensitive import PLAIN_KEYS
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.settings import Settings
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 UNREADABLE = f"{MASK} (no object of fields, so it is masked as a whole)"
 # Of what Python reads as a number; the longer ones stay text.
 DIGITS_MAX = 1_000
-# In every payload, and secret in none.
-_PLAIN_KEYS = ("event_id", "occurred_at", "eventId", "occurredOn", "eventVersion")
 
 
 def know_events(settings: Settings) -> None:
@@ -40,7 +39,7 @@ def presentable(event_type: str, payload: object) -> tuple[dict[str, Any] | str,
         return masked_payload(event_type, payload), True
     except UnknownEventType:
         shown = without_seals(payload)
-        return {key: value if key in _PLAIN_KEYS else MASK for key, value in shown.items()}, False
+        return {key: value if key in PLAIN_KEYS else MASK for key, value in shown.items()}, False
 
 
 def read(text: str) -> Any:

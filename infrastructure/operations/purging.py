@@ -37,7 +37,7 @@ async def purge(
     """
 
     async def run(statement: Statement, **values: Any) -> Any:
-        async with desk.connection.transaction():
+        async with desk.transaction():
             [settings] = await desk.run(SETTINGS)
             return await desk.run_one(statement, is_free=settings["is_free"], **values)
 

@@ -9,7 +9,7 @@ import attrs
 from outbox_kernel.infrastructure.operations.masking import presentable, read
 from outbox_kernel.infrastructure.operations.selection import NothingFound, type_pattern
 from outbox_kernel.infrastructure.operations.waits import Waits
-from outbox_kernel.infrastructure.outbox.sql import inspection
+from outbox_kernel.infrastructure.outbox.sql import inspection, listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -148,16 +148,15 @@ async def events(
     limit: int = 20,
 ) -> list[Event]:
     """List events, the newest first."""
+    of_aggregate = {"types": await aggregate.types(desk), "ids": aggregate.ids} if aggregate else {}
     rows = await desk.run(
-        inspection.events(status),
+        listing.events(status, of_aggregate=bool(aggregate)),
         pattern=type_pattern([event_type]) if event_type else None,
-        types=await aggregate.types(desk) if aggregate else None,
-        ids=aggregate and aggregate.ids,
         first=await since.position(desk) if since else None,
         limit=limit,
+        **of_aggregate,
     )
-    # One that is pending for two reasons is found for each.
-    return list({row["position"]: Event(**row) for row in rows}.values())
+    return [Event(**row) for row in rows]
 
 
 async def failed(desk: Desk, limit: int) -> Failures:

@@ -79,7 +79,8 @@ def _record(event: DomainEvent) -> OutboxRecord:
         headers, creating = spans.create(headers, [envelope])
         creating.end(is_durable=True)  # nobody hears of the end of a session that is not captured
     columns = envelope._asdict()
-    record = OutboxRecord(**{**columns, "payload": json.loads(columns["payload"])}, headers=dict(headers))
+    told = {name: columns[name] and json.loads(columns[name]) for name in ("payload", "sensitive")}
+    record = OutboxRecord(**{**columns, **told}, headers=dict(headers))
     note_dispatched(event, record)
     written.add(1)
     return record

@@ -47,6 +47,7 @@ class OutboxRecord:
     not_before: Mapped[datetime | None]
     aggregate_key: Mapped[str | None]
     source: Mapped[str | None]
+    sensitive: Mapped[list[str] | None]
     # From the view of what became of it.
     status: Mapped[str]
     retry_count: Mapped[int]
@@ -67,6 +68,7 @@ class OutboxRecord:
         aggregate_version: int | None = None,
         aggregate_key: str | None = None,
         not_before: datetime | None = None,
+        sensitive: list[str] | None = None,
     ) -> None:
         self.event_id = event_id
         self.event_type = event_type
@@ -79,6 +81,7 @@ class OutboxRecord:
         self.aggregate_version = aggregate_version
         self.aggregate_key = aggregate_key
         self.not_before = not_before
+        self.sensitive = sensitive
 
     @hybrid_property
     def delivered(self) -> bool:
@@ -134,5 +137,5 @@ def _what_became_of_it(events: Table, status: Table) -> dict[str, ColumnProperty
             select(column).where(status.c.event_id == events.c.event_id).correlate(events).scalar_subquery()
         )
         for column in status.c
-        if column is not status.c.event_id
+        if column.name not in ("event_id", "log_position")
     }

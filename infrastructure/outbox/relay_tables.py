@@ -123,6 +123,11 @@ outbox_deliveries = Table(
         "position",
         postgresql_where=text("status = 'dead'"),
     ),
+    Index(
+        "outbox_deliveries_unfinished",
+        "position",
+        postgresql_where=text("status IN ('waiting', 'leased', 'dead')"),
+    ),
     Index("outbox_deliveries_leased", "lease_relay", postgresql_where=text("status = 'leased'")),
     comment="An event and a handler that did not succeed at once: its attempts, its turn, its outcome.",
 )

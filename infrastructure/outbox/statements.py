@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Select
 
 _COLUMNS = """event_id, event_type, event_version, aggregate_type, aggregate_id,
-                      aggregate_version, payload, occurred_at, aggregate_key, not_before"""
+                      aggregate_version, payload, occurred_at, aggregate_key, not_before, sensitive"""
 
 # Most flushes hold one event, and for one this is a tenth of a commit cheaper than the arrays below.
 _INSERT_EVENT = """
 INSERT INTO {events} ({columns}, headers)
-VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11::text::jsonb)
+VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11::text::jsonb,
+        $12::text::jsonb)
 """
 
 # One text for two events and for a thousand: prepared once per connection, one round trip per flush.
@@ -27,22 +28,22 @@ VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10, $11::text::jsonb)
 _INSERT_EVENTS = """
 INSERT INTO {events} ({columns}, headers)
 SELECT event_id, event_type, event_version, aggregate_type, aggregate_id,
-       aggregate_version, payload::jsonb, occurred_at, aggregate_key, not_before, $11::text::jsonb
+       aggregate_version, payload::jsonb, occurred_at, aggregate_key, not_before, sensitive::jsonb, $12::text::jsonb
 FROM unnest($1::uuid[], $2::text[], $3::int[], $4::text[], $5::uuid[],
-            $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::timestamptz[])
+            $6::bigint[], $7::text[], $8::timestamptz[], $9::text[], $10::timestamptz[], $11::text[])
   AS event ({columns})
 """
 
 
 @cache
 def insert_event(schema: str | None) -> str:
-    """Return the insert of one event, as eleven parameters: an envelope and the headers' JSON."""
+    """Return the insert of one event, as twelve parameters: an envelope and the headers' JSON."""
     return _INSERT_EVENT.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
 
 
 @cache
 def insert_events(schema: str | None) -> str:
-    """Return the insert of one flush's events, as eleven parameters: an envelope's columns as arrays, the headers."""
+    """Return the insert of one flush's events, as twelve parameters: an envelope's columns as arrays, the headers."""
     return _INSERT_EVENTS.format(events=qualified("outbox_events", schema), columns=_COLUMNS)
 
 

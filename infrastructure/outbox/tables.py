@@ -87,6 +87,11 @@ outbox_events = Table(
     moment("not_before", "it is handled from then on, outside its aggregate's order"),
     Column("aggregate_key", Text, comment="id of the aggregate as written, where that is no UUID"),
     Column("source", Text, comment="the queue that brought it; null: written here"),
+    Column(
+        "sensitive",
+        JSONB(none_as_null=True),
+        comment="the payload's fields that nobody is shown, * for each of them; null: none",
+    ),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
     Index("outbox_events_xid_position_idx", "xid", "position"),
@@ -109,6 +114,7 @@ _status = Table(
     Column("retry_count", Integer, nullable=False),
     moment("processed_at", "when its outcome was final"),
     Column("error_message", Text),
+    Column("log_position", BigInteger, nullable=False),
 )
 
 

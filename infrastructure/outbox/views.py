@@ -12,9 +12,11 @@ from sqlalchemy import event as events
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.outbox.sql import in_schema
-from outbox_kernel.infrastructure.outbox.sql.fragments import is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_FAR_AHEAD, is_due, is_passed
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 from outbox_kernel.infrastructure.outbox.statements import qualified
+from outbox_kernel.kernel.wire.records import MASK
+from outbox_kernel.kernel.wire.sensitive import EVERY_FIELD, PLAIN_KEYS
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData, Table
@@ -59,29 +61,32 @@ _WHERE_IT_STANDS = (
 
 # What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
 # Before anybody has subscribed to it, what is written here waits for who will. What a queue brings is for its handlers.
-# By OFFSET 0 the outcome is worked out once, and not wherever it is named.
+# By OFFSET 0 the outcome is worked out once, and not wherever it is named; and it comes first, so that of those that
+# somebody asks for by it the others cost nothing more.
+_OF_ONE_WHO_IS_DUE = """
+  FROM {outbox_deliveries} AS delivery
+  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+    SELECT FROM {outbox_subscriptions} AS subscription
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
 _BECAME = f"""
 FROM {{outbox_events}} AS event
 CROSS JOIN LATERAL (
-  SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
-         bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
-         (array_agg(error_message ORDER BY updated_at DESC)
-            FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-  FROM {{outbox_deliveries}} AS delivery
-  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
-    SELECT FROM {{outbox_subscriptions}} AS subscription
-    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
-CROSS JOIN LATERAL (
   SELECT CASE
     WHEN event.source IS NULL AND NOT EXISTS (SELECT FROM {{outbox_subscriptions}} WHERE source IS NULL) THEN 'pending'
+    WHEN {IS_FAR_AHEAD} THEN 'pending'
     WHEN EXISTS (
       SELECT FROM {{outbox_subscriptions}} AS subscription CROSS JOIN {_WHERE_IT_STANDS}
       WHERE {is_due("subscription", "event")} AND (
         SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor
         WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
-    WHEN delivery.is_open THEN 'open'
-    WHEN delivery.is_dead THEN 'dead'
+    WHEN EXISTS (SELECT {_OF_ONE_WHO_IS_DUE} AND status IN ('waiting', 'leased')) THEN 'open'
+    WHEN EXISTS (SELECT {_OF_ONE_WHO_IS_DUE} AND status = 'dead') THEN 'dead'
     ELSE 'delivered' END AS status OFFSET 0) AS outcome
+CROSS JOIN LATERAL (
+  SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
+         (array_agg(error_message ORDER BY updated_at DESC)
+            FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
+  {_OF_ONE_WHO_IS_DUE} AND outcome.status IS NOT NULL) AS delivery
 """  # noqa: S608 - the words are ours
 _PASSED_AT = f"""
 SELECT max(pass.recorded_at)
@@ -90,14 +95,29 @@ WHERE {is_due("subscription", "event")} AND NOT pass.at_its_beginning
 """  # noqa: S608 - the words are ours
 _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.created_at)"
 
+# What an event says, for readers who know nothing of its class: without what is declared to be sensitive, and what is
+# sealed. A payload that is no object, and each field where nobody knew which are sensitive, may be a secret as a whole.
+MASKED = f"""CASE
+  WHEN jsonb_typeof(event.payload) <> 'object' THEN '"{MASK}"'
+  WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
+  ELSE (
+    SELECT coalesce(jsonb_object_agg(field.key, CASE
+        WHEN event.sensitive ? field.key OR event.payload -> '$sealed' ? field.key OR field.value ? '$sealed'
+          OR (event.sensitive ? '{EVERY_FIELD}' AND field.key NOT IN {PLAIN_KEYS})
+        THEN '"{MASK}"' ELSE field.value END), jsonb_build_object())
+    FROM jsonb_each((event.payload - '$sealed') || CASE
+      WHEN jsonb_typeof(event.payload -> '$sealed') = 'object' THEN event.payload -> '$sealed' ELSE jsonb_build_object()
+    END) AS field
+  ) END"""  # noqa: S608 - the words are ours
+
 STATUS = f"""
 SELECT event.event_id, outcome.status, delivery.retry_count,
        CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_SETTLED_AT} END AS processed_at,
-       delivery.error_message
+       delivery.error_message, event.position AS log_position
 {_BECAME}
 """
 OUTBOX = f"""
-SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+SELECT event.event_id AS id, event.event_type, {MASKED} AS payload, event.occurred_at,
        outcome.status = 'delivered' AS delivered,
        CASE WHEN outcome.status = 'delivered' THEN {_SETTLED_AT} END AS delivered_at,
        delivery.retry_count

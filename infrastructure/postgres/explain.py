@@ -169,6 +169,11 @@ def _login_refused(reason: str, url: URL) -> InfrastructureError:
 
 
 def _permission_denied(reason: str, url: URL) -> InfrastructureError:
+    if "row-level security" in reason:
+        return PermissionDenied(
+            f'policies keep rows of {database_of(url)} from user "{url.username}" ({reason}): '
+            f'`ALTER ROLE "{url.username}" BYPASSRLS`, or connect as the owner'
+        )
     return PermissionDenied(
         f'user "{url.username}" lacks a right in {database_of(url)} ({reason}): '
         "grant it, or connect as the owner"

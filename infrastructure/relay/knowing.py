@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.relay.roster import Subscription
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]:
     """Return all subscriptions by name, and their revision."""
-    rows = await control.line.fetch(in_schema(sql.SUBSCRIPTIONS, control.schema))
+    rows = await control.run(sql.SUBSCRIPTIONS)
     found = {
         row["name"]: Subscription(
             *(row["name"], row["kind"], tuple(row["patterns"]), row["ordered"]),

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.postgres.asyncpg_inside import prepares_nothing
+from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.explain import explain, lost
+from outbox_kernel.infrastructure.postgres.pinning import pin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from outbox_kernel.infrastructure.postgres.pinning import Pinned
+
 CALL_SECONDS_MAX = 10.0
 
-# A relay that is stopped between two statements, or whose machine is gone without a word, would hold its rows'
-# locks for as long, and with them whoever is to take over from it.
-_BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'"
 R = TypeVar("R", bound=asyncpg.Record)
 # A statement and its arguments, or what makes them of the rows of the steps before.
 Step = tuple[str, "tuple[Any, ...] | Callable[[list[list[asyncpg.Record]]], tuple[Any, ...]]"]
@@ -40,14 +40,13 @@ class Line:
         engine: AsyncEngine,
         *,
         deadline_seconds: float = CALL_SECONDS_MAX,
-        settings: Mapping[str, str] | None = None,
         reopens: bool = True,
     ) -> None:
         self._engine = engine
-        self._settings = settings or {}
         self._deadline_seconds = deadline_seconds
         self._reopens = reopens
         self._connection: asyncpg.Connection | None = None
+        self._pinned: Pinned | None = None
         self._is_lost = False
         self._turn = asyncio.Lock()
         self.unanswered = False
@@ -59,28 +58,42 @@ class Line:
 
     async def fetch_as(self, record_class: type[R], statement: str, *arguments: Any) -> list[R]:
         """Run one statement and return its rows as records of a class."""
-        async with self._turn, self._ready() as connection:
-            return await connection.fetch(
-                statement, *arguments, timeout=self._deadline_seconds, record_class=record_class
-            )
+        async with self._turn, self._ready() as (connection, pinned):
+            text = at_home(statement, pinned.home)
+            if not pinned.in_transactions:
+                return await self._fetch(connection, text, arguments, record_class)
+            async with self._transaction(connection, pinned):
+                return await self._fetch(connection, text, arguments, record_class)
 
     async def transact(self, steps: Sequence[Step]) -> list[list[asyncpg.Record]]:
         """Run statements in one transaction and return the rows of each."""
         rows: list[list[asyncpg.Record]] = []
-        seconds = self._deadline_seconds
-        async with self._turn, self._ready() as connection:
-            # Not asyncpg's own block: its rollback has no deadline, and a peer that is gone answers none.
-            await connection.execute(_BEGIN, timeout=seconds)
-            try:
-                for statement, arguments in steps:
-                    given = arguments(rows) if callable(arguments) else arguments
-                    rows.append(await connection.fetch(statement, *given, timeout=seconds))
-                await connection.execute("COMMIT", timeout=seconds)
-            except asyncpg.PostgresError:
-                if not connection.is_closed():
-                    await connection.execute("ROLLBACK", timeout=seconds)
-                raise
+        async with self._turn, self._ready() as (connection, pinned), self._transaction(connection, pinned):
+            for statement, arguments in steps:
+                given = arguments(rows) if callable(arguments) else arguments
+                text = at_home(statement, pinned.home)
+                rows.append(await self._fetch(connection, text, given, asyncpg.Record))
         return rows
+
+    async def _fetch(
+        self, connection: asyncpg.Connection, text: str, arguments: Sequence[Any], record_class: type[R]
+    ) -> list[R]:
+        return await connection.fetch(
+            text, *arguments, timeout=self._deadline_seconds, record_class=record_class
+        )
+
+    @asynccontextmanager
+    async def _transaction(self, connection: asyncpg.Connection, pinned: Pinned) -> AsyncIterator[None]:
+        # Not asyncpg's own block: its rollback has no deadline, and a peer that is gone answers none.
+        seconds = self._deadline_seconds
+        await connection.execute(pinned.begin, timeout=seconds)
+        try:
+            yield
+            await connection.execute("COMMIT", timeout=seconds)
+        except asyncpg.PostgresError:
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK", timeout=seconds)
+            raise
 
     def check(self) -> None:
         """Raise if the connection was lost, and is not to be made anew: who relied on it is to begin anew, too."""
@@ -99,18 +112,18 @@ class Line:
                 connection.terminate()
 
     @asynccontextmanager
-    async def _ready(self) -> AsyncIterator[asyncpg.Connection]:
+    async def _ready(self) -> AsyncIterator[tuple[asyncpg.Connection, Pinned]]:
         """Lend the connection; one that has failed in any way but an answer of the server is never used again."""
         self.unanswered = False
         self.check()
         connection = self._connection
         if connection is None or connection.is_closed():
-            connection = self._connection = await connect(self._engine.sync_engine)
-            if self._settings and not prepares_nothing(connection):
-                sets = [f"SET {name} = '{value}'" for name, value in self._settings.items()]
-                await connection.execute("; ".join(sets), timeout=self._deadline_seconds)
+            connection, self._pinned = await connect(self._engine.sync_engine), None
+            self._connection = connection
         try:
-            yield connection
+            if self._pinned is None:
+                self._pinned = await pin(connection, self._deadline_seconds)
+            yield connection, self._pinned
         except asyncpg.PostgresError as error:
             if connection.is_closed() or isinstance(error, asyncpg.PostgresConnectionError):
                 self._drop()

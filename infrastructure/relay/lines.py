@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-# What a connection that only reads the log is to know: its statements have one right plan, whatever the server believes
-# of a table that was empty a moment ago.
-BY_INDEX = {"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_sort": "off", "jit": "off"}
-
 
 @attrs.frozen
 class Lines:
@@ -31,11 +27,7 @@ class Lines:
     @asynccontextmanager
     async def of(cls, engine: AsyncEngine) -> AsyncIterator[Self]:
         """Open each when it is first used, and close all at the end."""
-        lines = cls(
-            Line(engine, settings=BY_INDEX, reopens=False),
-            Line(engine, reopens=False),
-            Line(engine, reopens=False),
-        )
+        lines = cls(*(Line(engine, reopens=False) for _ in range(3)))
         try:
             yield lines
         finally:

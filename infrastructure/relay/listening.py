@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
+from outbox_kernel.infrastructure.postgres.pinning import pin
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Listener:
     async def _listen(self) -> None:
         connection = await connect(self._engine.sync_engine)
         try:
+            await pin(connection, ANSWER_SECONDS_MAX)
             gone = asyncio.Event()
             connection.add_termination_listener(lambda _: gone.set())
             async with asyncio.timeout(ANSWER_SECONDS_MAX):

@@ -11,7 +11,7 @@ from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.place import Late, Place, Server
+from outbox_kernel.infrastructure.relay.place import SEES_ALL, Late, Place, Server
 from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
-# More than there are of anything.
-EVERYTHING_MAX = 2**62
 # Turns whose deliveries a cursor goes back over, so many in one statement.
 TURNS_DROPPED_MAX = 10_000
 # Of what is not for a reader so many are looked at for each that might be.
@@ -97,7 +95,7 @@ class Log:
 
     def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
         """Return a statement with its arguments, as one of several of a transaction."""
-        text, names = statement.in_schema(self.schema)
+        text, names = statement.for_line(self.schema)
         known = {"relay": self.lease.relay, "epoch": self.lease.epoch, "now": self.now}
         values |= {name: known[name] for name in names if name in known}
         return text, tuple(arguments(names, values))
@@ -109,19 +107,15 @@ class Log:
     ) -> Found:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
         wanted = _Wanted(narrowed, ordered, events_max)
-        if start.late is not None and start.server == server:
-            return await self._read_late(start, start.late, wanted)
-        # What another server has not seen it judges once, and so all of it.
-        late_max, bytes_max = (
-            (events_max, READ_BYTES_MAX) if start.server == server else (EVERYTHING_MAX, EVERYTHING_MAX)
-        )
+        if start.late is not None:
+            return await self._read_late(start, start.late, server, wanted)
         rows, report = await self._read(
-            start, wanted, reading.read, late_max=late_max, late_bytes_max=bytes_max
+            start, wanted, reading.read, late_max=events_max, late_bytes_max=READ_BYTES_MAX
         )
         if report["late_after"] is not None:
-            return await self._read_late(start, Late(report["late_after"], report["snapshot"]), wanted)
-        if start.late is not None:
-            rows = [row for row in rows if not start.has_passed(row["position"], row["xid"])]
+            # What is here of another server's is committed, all of it.
+            snapshot = report["snapshot"] if start.server == server else SEES_ALL
+            return await self._read_late(start, Late(report["late_after"], snapshot), server, wanted)
         ahead = [row for row in rows if row["bytes"] is not None]
         is_full = _is_full(ahead, events_max)
         position = ahead[-1]["position"] if ahead else start.position
@@ -156,17 +150,22 @@ class Log:
         await self.keys.give(rows, self)
         return Found(rows, Place(end, report["snapshot"], server), is_full=False, revision=report["revision"])
 
-    async def _read_late(self, start: Place, late: Late, wanted: _Wanted) -> Found:
-        """Read a batch of what was late, and no further: what follows in an aggregate stands beyond the place."""
+    async def _read_late(self, start: Place, late: Late, server: Server, wanted: _Wanted) -> Found:
+        """Read a batch of what was late, and no further: what follows in an aggregate stands beyond the place.
+
+        All of it that is another server's is judged by that one's ids; the place behind the last counts by this one's.
+        """
         rows, report = await self._read(
             start, wanted, reading.read_late, late_position=late.position, late_snapshot=late.snapshot
         )
         rows.sort(key=_position)
         reached = rows[-1]["position"] if _is_full(rows, wanted.events_max) else report["scanned"]
-        if reached is None:
-            end = Place(start.position, late.snapshot, start.server)
-        else:
+        if reached is not None:
             end = attrs.evolve(start, late=Late(reached, late.snapshot))
+        elif late.snapshot == SEES_ALL:
+            end = Place(start.position, report["snapshot"], server)
+        else:
+            end = Place(start.position, late.snapshot, start.server)
         return Found(rows, end, is_full=True, revision=report["revision"])
 
     async def _read(

@@ -6,6 +6,9 @@ from functools import lru_cache
 
 import attrs
 
+# A snapshot that sees every transaction of a server that is gone: what is here of it, had committed there.
+SEES_ALL = "9223372036854775807:9223372036854775807:"
+
 
 @attrs.frozen
 class Server:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema
+from outbox_kernel.infrastructure.outbox.sql import cursors
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ class Renaming:
         pairs = {"names": self.names, "former": self.former}
         return [
             self.log.step(cursors.RENAME_CURSORS, **pairs),
-            (in_schema(sql.RETIRE, self.log.schema), (self.former, self.log.now)),
+            self.log.step(sql.RETIRE, former=self.former),
             self.log.step(cursors.DROP_CURSORS),
-            (in_schema(sql.RENAME_DELIVERIES, self.log.schema), (self.names, self.former)),
-            (in_schema(sql.DROP_FORMER_DELIVERIES, self.log.schema), (self.names, self.former)),
+            self.log.step(sql.RENAME_DELIVERIES, **pairs),
+            self.log.step(sql.DROP_FORMER_DELIVERIES, **pairs),
         ]
 
     async def step(self) -> None:
         """Move what relays of older code have written since the last time, and a window of receipts."""
         if not self.names:
             return
-        [row] = await self.log.line.fetch(in_schema(sql.FORMER_AT_WORK, self.log.schema), self.former)
+        [row] = await self.log.run(sql.FORMER_AT_WORK, former=self.former)
         if row["found"] or self._is_due:
             await self.log.line.transact(self.steps())
         self._is_due = row["found"]
@@ -68,8 +68,11 @@ class Renaming:
     async def move_receipts(self) -> None:
         """Move one window of receipts, round and round."""
         if self.names:
-            text = in_schema(sql.RENAME_RECEIPTS, self.log.schema)
-            [row] = await self.log.line.fetch(
-                text, self.names, self.former, self._receipts_after, WINDOW_ROWS
+            [row] = await self.log.run(
+                sql.RENAME_RECEIPTS,
+                names=self.names,
+                former=self.former,
+                after=self._receipts_after,
+                rows_max=WINDOW_ROWS,
             )
             self._receipts_after = row["last"] or _FIRST_ID

@@ -219,7 +219,7 @@ class Retention:
             task.due_at = time.monotonic() + REST_SECONDS
 
     async def _run(self, statement: Statement, **values: Any) -> Any:
-        text, _ = statement.in_schema(self.log.schema)
+        text, _ = self.log.step(statement, is_free=None, **values)
 
         def given(rows: list[list[asyncpg.Record]]) -> tuple[Any, ...]:
             return self.log.step(statement, is_free=rows[0][0]["is_free"], **values)[1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
-from outbox_kernel.infrastructure.outbox.sql import cursors, in_schema, leases
+from outbox_kernel.infrastructure.outbox.sql import cursors, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
@@ -159,21 +159,25 @@ class Assembly:
         """Say what this relay carries: in one transaction, so that nobody sees a subscription without its cursors."""
         found, _ = await subscriptions_now(control)
         check_sources(self.carried, found)
-        rows = [
-            (
-                *(each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source),
-                *(each.is_bounded, each.from_beginning),
-            )
-            for each in sorted(self.carried, key=lambda each: each.name)
-        ]
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(7)]
+        carried = sorted(self.carried, key=lambda each: each.name)
+        names = [each.name for each in carried]
+        subscribe = control.step(
+            sql.SUBSCRIBE,
+            names=names,
+            kinds=[each.kind for each in carried],
+            patterns=[json.dumps(each.patterns) for each in carried],
+            ordered=[each.ordered for each in carried],
+            sources=[each.source for each in carried],
+            bounded=[each.is_bounded for each in carried],
+        )
+        from_beginning = [each.from_beginning for each in carried]
         renaming = Renaming.of(control, self.carried)
         await self.lines.control.transact(
             [
                 control.step(cursors.DROP_CURSORS),
-                (in_schema(sql.SUBSCRIBE, self.schema), (*columns[:6], self.now)),
+                subscribe,
                 *renaming.steps(),
-                control.step(cursors.ADD_CURSORS, names=columns[0], from_beginning=columns[6], server=server),
+                control.step(cursors.ADD_CURSORS, names=names, from_beginning=from_beginning, server=server),
             ]
         )
         await renaming.move_receipts()
@@ -207,9 +211,8 @@ async def _server(control: Log) -> Server:
         floor = highest["position"] if found["identifier"] is not None else 0
         if floor:
             await _until_done(control, set((await control.run(cursors.WRITERS))[0]["found"]))
-        text, _ = cursors.ADD_SERVER.in_schema(control.schema)
         await control.line.transact(
-            [(cursors.LOCK_SERVERS.in_schema(control.schema)[0], ()), (text, (floor,))]
+            [control.step(cursors.LOCK_SERVERS), control.step(cursors.ADD_SERVER, floor=floor)]
         )
 
 

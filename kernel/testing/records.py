@@ -29,6 +29,7 @@ class CommittedEvent(NamedTuple):
     occurred_at: datetime
     aggregate_key: str | None
     not_before: datetime | None
+    sensitive: str | None
     headers: Mapping[str, Header]
     position: int
 

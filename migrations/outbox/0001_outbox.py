@@ -91,6 +91,11 @@ def _events() -> None:
         sa.Column("not_before", MOMENT, comment="it is handled from then on, outside its aggregate's order"),
         sa.Column("aggregate_key", sa.Text, comment="id of the aggregate as written, where that is no UUID"),
         sa.Column("source", sa.Text, comment="the queue that brought it; null: written here"),
+        sa.Column(
+            "sensitive",
+            JSONB,
+            comment="the payload's fields that nobody is shown, * for each of them; null: none",
+        ),
         sa.PrimaryKeyConstraint("position", name="outbox_events_pkey"),
         sa.UniqueConstraint("event_id", name="outbox_events_event_id_key"),
         sa.UniqueConstraint(
@@ -202,6 +207,12 @@ def _deliveries() -> None:
         "outbox_deliveries",
         ["handler", "error_kind", "position"],
         postgresql_where=sa.text("status = 'dead'"),
+    )
+    op.create_index(
+        "outbox_deliveries_unfinished",
+        "outbox_deliveries",
+        ["position"],
+        postgresql_where=sa.text("status IN ('waiting', 'leased', 'dead')"),
     )
     op.create_index(
         "outbox_deliveries_leased",
@@ -435,7 +446,7 @@ def _views() -> None:
         CREATE VIEW outbox_status AS
         SELECT event.event_id, outcome.status, delivery.retry_count,
                CASE WHEN outcome.status IN ('delivered', 'dead') THEN {_settled_at()} END AS processed_at,
-               delivery.error_message
+               delivery.error_message, event.position AS log_position
         {_became()}
     """)
     op.execute(
@@ -444,7 +455,7 @@ def _views() -> None:
     )
     op.execute(f"""
         CREATE VIEW outbox AS
-        SELECT event.event_id AS id, event.event_type, event.payload, event.occurred_at,
+        SELECT event.event_id AS id, event.event_type, {MASKED} AS payload, event.occurred_at,
                outcome.status = 'delivered' AS delivered,
                CASE WHEN outcome.status = 'delivered' THEN {_settled_at()} END AS delivered_at,
                delivery.retry_count
@@ -453,30 +464,63 @@ def _views() -> None:
     op.execute("COMMENT ON VIEW outbox IS 'The outbox for readers who ask only what is delivered.'")
 
 
+IS_FAR_AHEAD = r"""EXISTS (
+  WITH behind AS MATERIALIZED (
+    SELECT source, place.position, ARRAY(
+             SELECT replace(replace(replace(pattern, '_', '\_'), '*', '%'), '?', '_')
+             FROM unnest(patterns) AS pattern) AS patterns
+    FROM outbox_subscriptions AS subscription CROSS JOIN LATERAL (
+      SELECT max(least(newest.position, cursor.rewind_to)) AS position
+      FROM (SELECT DISTINCT reader, rewind_to FROM outbox_cursors WHERE subscription = name) AS cursor
+      CROSS JOIN LATERAL (
+        SELECT progress.position FROM outbox_progress AS progress
+        WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS newest) AS place
+    WHERE subscription.retired_at IS NULL ORDER BY place.position)
+  SELECT FROM behind WHERE event.position > behind.position AND behind.source IS NOT DISTINCT FROM event.source
+    AND event.event_type LIKE ANY (behind.patterns))"""
+
+
+MASKED = """CASE
+  WHEN jsonb_typeof(event.payload) <> 'object' THEN '"***"'
+  WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
+  ELSE (
+    SELECT coalesce(jsonb_object_agg(field.key, CASE
+        WHEN event.sensitive ? field.key OR event.payload -> '$sealed' ? field.key OR field.value ? '$sealed'
+          OR (event.sensitive ? '*'
+              AND field.key NOT IN ('event_id', 'occurred_at', 'eventId', 'occurredOn', 'eventVersion'))
+        THEN '"***"' ELSE field.value END), jsonb_build_object())
+    FROM jsonb_each((event.payload - '$sealed') || CASE
+      WHEN jsonb_typeof(event.payload -> '$sealed') = 'object' THEN event.payload -> '$sealed' ELSE jsonb_build_object()
+    END) AS field
+  ) END"""
+OF_ONE_WHO_IS_DUE = """
+  FROM outbox_deliveries AS delivery
+  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+    SELECT FROM outbox_subscriptions AS subscription
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
+
+
 def _became() -> str:
     return f"""
         FROM outbox_events AS event
         CROSS JOIN LATERAL (
-          SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
-                 bool_or(status IN ('waiting', 'leased')) AS is_open, bool_or(status = 'dead') AS is_dead,
-                 (array_agg(error_message ORDER BY updated_at DESC)
-                    FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
-          FROM outbox_deliveries AS delivery
-          WHERE delivery.event_id = event.event_id AND NOT EXISTS (
-            SELECT FROM outbox_subscriptions AS subscription
-            WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)) AS delivery
-        CROSS JOIN LATERAL (
           SELECT CASE
             WHEN event.source IS NULL
               AND NOT EXISTS (SELECT FROM outbox_subscriptions WHERE source IS NULL) THEN 'pending'
+            WHEN {IS_FAR_AHEAD} THEN 'pending'
             WHEN EXISTS (
               SELECT FROM outbox_subscriptions AS subscription CROSS JOIN {WHERE_IT_STANDS}
               WHERE {IS_DUE} AND (
                 SELECT {_is_passed("cursor", "cursor.floor")} FROM outbox_cursor_places AS cursor
                 WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
-            WHEN delivery.is_open THEN 'open'
-            WHEN delivery.is_dead THEN 'dead'
+            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status IN ('waiting', 'leased')) THEN 'open'
+            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status = 'dead') THEN 'dead'
             ELSE 'delivered' END AS status OFFSET 0) AS outcome
+        CROSS JOIN LATERAL (
+          SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
+                 (array_agg(error_message ORDER BY updated_at DESC)
+                    FILTER (WHERE error_message IS NOT NULL AND (NOT settled OR status = 'dead')))[1] AS error_message
+          {OF_ONE_WHO_IS_DUE} AND outcome.status IS NOT NULL) AS delivery
     """  # noqa: S608 - the words are ours
 
 

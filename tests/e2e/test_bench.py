@@ -51,6 +51,7 @@ FIGURES = {
         "relay_ms_per_event_at_low_rate",
         "dead_tuples",
     },
+    "looking": {"status_ms", "events_delivered_ms", "analysed_events_delivered_ms", "walk_ratio"},
 }
 
 # What the log is for: nothing is written over, and nothing at all for a broker that is away.

@@ -274,11 +274,10 @@ class Office:
         handlers = [handler(f"of {queue}", _succeed, queue=queue) for queue in queues]
         relay = OutboxRelay(self.engines["consumer"], Container(), handlers=handlers, queues=queues)
         await relay.run_until_idle()
-        async with self._desk("consumer") as desk:
-            for queue in queues:
-                await Storage(queue).store(cast("Line", desk), [event])
         line = Line(self.engines["consumer"])
         try:
+            for queue in queues:
+                await Storage(queue).store(line, [event])
             await Storage("one").store(line, [sealed])
         finally:
             await line.close()

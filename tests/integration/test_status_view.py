@@ -347,7 +347,7 @@ async def test_what_a_retired_subscription_has_left_counts_for_nothing(log: Log,
     await log.subscription("retired", retired=True)
     await log.delivery(event, status, handler="retired", changed=15, attempts=3, error="why")
     told = await log.of(event)
-    assert tuple(told)[1:] == ("delivered", 0, at(10), None)
+    assert tuple(told)[1:] == ("delivered", 0, at(10), None, 1)
 
 
 @pytest.mark.parametrize(

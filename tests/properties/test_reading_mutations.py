@@ -77,8 +77,8 @@ def what_was_late_and_what_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
 def only_the_first_of_what_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
     read = Log._read_late  # noqa: SLF001 - to break it
 
-    async def read_and_go_on(log: Log, start: Place, late: Late, wanted: Any) -> Any:
-        found = await read(log, start, late, wanted)
+    async def read_and_go_on(log: Log, start: Place, late: Late, *arguments: Any) -> Any:
+        found = await read(log, start, late, *arguments)
         return attrs.evolve(found, end=Place(start.position, late.snapshot, start.server))
 
     monkeypatch.setattr(Log, "_read_late", read_and_go_on)

@@ -316,6 +316,15 @@ def test_an_underscore_is_ours_or_listed() -> None:
     assert found == []
 
 
+# --- SQL ----------------------------------------------------------------------------------------------
+
+STATEMENTS = sorted((ROOT / "infrastructure" / "outbox" / "sql").glob("*.py"))
+
+
+def test_a_statement_names_its_parameters() -> None:
+    assert list(offences(STATEMENTS, re.compile(r"[^`]\$\d"))) == []
+
+
 # --- what a package is for ----------------------------------------------------------------------------
 
 

@@ -1,11 +1,13 @@
 """Every SQL statement of the relay, a module per table group; `in_schema` names the tables.
 
+Where the schema is not said, a connection of ours finds it, and names them by `at_home` when it sends a statement.
 Times are the server's: each statement takes `now`, null in production, so that only tests ever choose one.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import re
+from functools import cache, lru_cache
 
 from outbox_kernel.infrastructure.outbox.statements import qualified
 
@@ -19,7 +21,22 @@ _TABLES = (
 )
 
 
+_PLACE = re.compile(r"\{(outbox_\w+)\}")
+
+
 @cache
 def in_schema(statement: str, schema: str | None) -> str:
     """Write the names of tables and views into a statement."""
     return statement.format(**{table: qualified(table, schema) for table in _TABLES})
+
+
+@cache
+def unplaced(statement: str) -> str:
+    """Leave the names of tables and views to the connection that sends the statement."""
+    return statement.format(**{table: f"{{{table}}}" for table in _TABLES})
+
+
+@lru_cache(maxsize=1024)
+def at_home(statement: str, home: str | None) -> str:
+    """Write the names that were left into a statement."""
+    return _PLACE.sub(lambda found: qualified(found[1], home), statement)

@@ -38,9 +38,9 @@ WITH given AS MATERIALIZED (
   FROM unnest(
     :event_id::uuid[], :event_type::text[], :event_version::int[], :aggregate_type::text[], :aggregate_id::uuid[],
     :aggregate_version::bigint[], :payload::text[], :headers::text[], :occurred_at::timestamptz[],
-    :aggregate_key::text[]
+    :aggregate_key::text[], :sensitive::text[]
   ) WITH ORDINALITY AS arrived (event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version,
-                                payload, headers, occurred_at, aggregate_key, number)
+                                payload, headers, occurred_at, aggregate_key, sensitive, number)
 ), present AS MATERIALIZED (
   SELECT given.position, given.number, given.event_id, given.aggregate_id, given.event_type, found.*
   FROM given CROSS JOIN LATERAL (
@@ -48,10 +48,10 @@ WITH given AS MATERIALIZED (
     FROM {{outbox_events}} AS event WHERE event.event_id = given.event_id LIMIT 1) AS found
 ), stored AS (
   INSERT INTO {{outbox_events}} (position, event_id, event_type, event_version, aggregate_type, aggregate_id,
-                                 aggregate_version, payload, headers, occurred_at, aggregate_key, source)
+                                 aggregate_version, payload, headers, occurred_at, aggregate_key, source, sensitive)
   OVERRIDING SYSTEM VALUE
   SELECT position, event_id, event_type, event_version, aggregate_type, aggregate_id,
-         aggregate_version, payload::jsonb, headers::jsonb, occurred_at, aggregate_key, :queue
+         aggregate_version, payload::jsonb, headers::jsonb, occurred_at, aggregate_key, :queue, sensitive::jsonb
   FROM given WHERE position NOT IN (SELECT position FROM present) ORDER BY position
 ), arrived AS (
   INSERT INTO {{outbox_arrivals}} (position, event_id, aggregate_id, event_type, source)

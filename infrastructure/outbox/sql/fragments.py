@@ -16,8 +16,9 @@ SHARD = f"get_byte(uuid_send(coalesce(aggregate_id, event_id)), 15) % {SHARDS}"
 # By the server's clock, unless a test gives a time.
 NOW = "coalesce(:now::timestamptz, clock_timestamp())"
 
-# The lock of whoever writes deliveries that an operator asks for; a purge has it in common with nobody who does.
-OPERATORS_TURN = "hashtextextended('outbox-kernel operate {outbox_events}', 0)"
+# The lock of whoever writes deliveries that an operator asks for; a purge has it in common with nobody who does. By
+# the table's number: not everybody names it with its schema.
+OPERATORS_TURN = "hashtextextended('outbox-kernel operate ' || '{outbox_events}'::regclass::oid::text, 0)"
 
 # Whether the relay that asks still holds its lease; the row is locked, so that nobody ends it while it writes.
 LEASE = (
@@ -87,6 +88,30 @@ def is_passed(event: str, place: str, floor: str | None = None) -> str:
         f"AND pg_visible_in_snapshot({event}.xid, {place}.late_snapshot), false)))"
     )
 
+
+# What has yet to come to an end, by the index that has nothing else.
+UNFINISHED = "status IN ('waiting', 'leased', 'dead')"
+
+# Each subscription that is due for something, with its patterns as LIKE takes them and the highest place at which one
+# of its cursors stands; the one that is furthest behind comes first. Cursors that go together are one row.
+_BEHIND = f"""
+  SELECT source, place.position, ARRAY(SELECT {like("pattern")} FROM unnest(patterns) AS pattern) AS patterns
+  FROM {{outbox_subscriptions}} AS subscription CROSS JOIN LATERAL (
+    SELECT max(least(newest.position, cursor.rewind_to)) AS position
+    FROM (SELECT DISTINCT reader, rewind_to FROM {{outbox_cursors}} WHERE subscription = name) AS cursor
+    CROSS JOIN LATERAL (
+      SELECT progress.position FROM {{outbox_progress}} AS progress
+      WHERE progress.reader = cursor.reader ORDER BY progress.number DESC LIMIT 1) AS newest) AS place
+  WHERE subscription.retired_at IS NULL ORDER BY place.position
+"""  # noqa: S608 - the rule is ours
+
+# Whether an `event` is pending for sure, since one who is due stands wholly before it. Of a million that wait for
+# somebody who is far behind, this tells for a thirtieth of what it costs to ask for each. In the middle of a query it
+# is worked out once who stands where.
+IS_FAR_AHEAD = f"""EXISTS (
+  WITH behind AS MATERIALIZED ({_BEHIND})
+  SELECT FROM behind WHERE event.position > behind.position AND behind.source IS NOT DISTINCT FROM event.source
+    AND event.event_type LIKE ANY (behind.patterns))"""  # noqa: S608 - the rule is ours
 
 # What is left of a `delivery` that would have committed a second effect, as its error says: the first one is there.
 # Another run would meet the receipt of that, and be done with the other half missing.

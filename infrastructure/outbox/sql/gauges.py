@@ -29,7 +29,7 @@ _OLDEST_DELIVERY = f"""
 SELECT extract(epoch FROM {NOW} - greatest(created_at, not_before))::float8 FROM {{outbox_events}}
 WHERE event_id = (
   SELECT event_id FROM {{outbox_deliveries}}
-  WHERE NOT settled AND status <> 'dead' AND (attempts > 0 OR available_at <= {NOW}) ORDER BY position LIMIT 1)
+  WHERE status IN ('waiting', 'leased') AND (attempts > 0 OR available_at <= {NOW}) ORDER BY position LIMIT 1)
 """  # noqa: S608 - the rule is ours
 
 # How old the first event of all is.

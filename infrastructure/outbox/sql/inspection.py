@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, UNFINISHED, is_due, is_passed
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
-
-# Of what transactions have written that were still to begin at a place, so many events are looked at.
-LATE_EVENTS_MAX = 10_000
 
 # Who relays.
 RELAYS = Statement(f"""
@@ -57,88 +52,37 @@ FROM search ORDER BY steps DESC LIMIT 1
 """)
 
 # What became of `event`, for a few of them.
-_BECAME = """
+BECAME = """
 CROSS JOIN LATERAL (
   SELECT became.status, became.retry_count, became.processed_at, became.error_message
   FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1) AS became
 """
-_SUMMARY = """
+SUMMARY = """
 event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key,
 aggregate_version, source, became.status, became.retry_count, occurred_at, created_at, not_before,
 became.processed_at, became.error_message
 """
-_ASKED = """
-(:pattern::text IS NULL OR event_type ~ :pattern)
-  AND (:types::text[] IS NULL OR aggregate_type = ANY (:types))
-  AND (:ids::uuid[] IS NULL OR aggregate_id = ANY (:ids))
-  AND (:first::bigint IS NULL OR position >= :first)
-"""
-_IS = "(SELECT became.status FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1)"
-_NEWEST = "ORDER BY position DESC LIMIT :limit"
-# What is pending stands above the lowest place there is, or has become visible below it since, or was brought again by
-# a queue, above. Before anybody has subscribed all of it is.
-_PLACES = """
-FROM {outbox_cursor_places} AS place JOIN {outbox_subscriptions} ON name = subscription AND retired_at IS NULL
-"""
-_LOWEST = f"coalesce((SELECT min(place.position) {_PLACES}), 0)"
-_PENDING = f"""
-(SELECT * FROM {{outbox_events}} AS event
- WHERE position > {_LOWEST} AND {_ASKED} AND {_IS} = 'pending' {_NEWEST})
-UNION ALL
-(SELECT * FROM {{outbox_events}} AS event
- WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending' AND event_id = ANY (ARRAY(
-   SELECT arrival.event_id FROM {{outbox_arrivals}} AS arrival WHERE arrival.position > {_LOWEST}
-   ORDER BY arrival.position LIMIT {LATE_EVENTS_MAX})))
-UNION ALL
-(SELECT * FROM (
-   SELECT * FROM {{outbox_events}} WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(snapshot) {_PLACES}))
-   OFFSET 0) AS event
- WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending')
-UNION ALL
-(SELECT * FROM (
-   SELECT * FROM {{outbox_events}} WHERE xid >= (SELECT min(pg_snapshot_xmax(snapshot)) {_PLACES})
-   ORDER BY xid, position LIMIT {LATE_EVENTS_MAX}) AS event
- WHERE position <= {_LOWEST} AND {_ASKED} AND {_IS} = 'pending')
-"""  # noqa: S608 - ours
-
-
-@cache
-def events(status: str | None) -> Statement:
-    """Return the statement that lists events, the newest first, those of one status or all."""
-    if status == "pending":
-        page = _PENDING
-    else:
-        narrow = {
-            None: "",
-            "delivered": f"AND {_IS} = 'delivered'",
-            "open": f"AND event_id = ANY (ARRAY({_with('waiting', 'leased')})) AND {_IS} = 'open'",
-            "dead": f"AND event_id = ANY (ARRAY({_with('dead')})) AND {_IS} = 'dead'",
-        }[status]
-        page = f"SELECT * FROM {{outbox_events}} AS event WHERE {_ASKED} {narrow} {_NEWEST}"  # noqa: S608 - ours
-    return Statement(
-        f"SELECT {_SUMMARY} FROM ({page}) AS event {_BECAME} ORDER BY event.position DESC LIMIT :limit"  # noqa: S608
-    )
-
-
-def _with(*states: str) -> str:
-    named = ", ".join(f"'{state}'" for state in states)
-    return f"SELECT event_id FROM {{outbox_deliveries}} WHERE status IN ({named})"  # noqa: S608 - ours
-
-
 # One event, by its id or its position, with what it said.
 EVENT = Statement(f"""
-SELECT {_SUMMARY}, payload::text AS payload, headers::text AS headers
-FROM (SELECT * FROM {{outbox_events}} WHERE event_id = :event_id::uuid OR position = :position::bigint) AS event
-{_BECAME}
+SELECT {SUMMARY}, payload::text AS payload, headers::text AS headers
+FROM (
+  SELECT * FROM {{outbox_events}} WHERE event_id = :event_id::uuid
+  UNION ALL
+  SELECT * FROM {{outbox_events}} WHERE position = :position::bigint
+) AS event
+{BECAME}
 """)  # noqa: S608 - ours
 
-# An aggregate's events in order, with what they said; its id in every reading.
+# The events of an aggregate, by the index that has them together; its id comes in every reading.
+OF_AGGREGATE = """
+unnest(:types::text[]) AS kind CROSS JOIN unnest(:ids::uuid[]) AS id CROSS JOIN LATERAL (
+  SELECT * FROM {outbox_events} WHERE aggregate_type = kind AND aggregate_id = id OFFSET 0) AS event
+"""
+
+# An aggregate's events in order, with what they said.
 HISTORY = Statement(f"""
-SELECT {_SUMMARY}, payload::text AS payload, headers::text AS headers
-FROM (
-  SELECT * FROM {{outbox_events}} WHERE aggregate_type = ANY (:types::text[]) AND aggregate_id = ANY (:ids::uuid[])
-) AS event {_BECAME}
-ORDER BY aggregate_type, aggregate_version NULLS LAST, position
+SELECT {SUMMARY}, payload::text AS payload, headers::text AS headers FROM {OF_AGGREGATE} {BECAME}
+ORDER BY aggregate_type, aggregate_version NULLS LAST, event.position
 """)  # noqa: S608 - ours
 
 # Who is due for an event, and whether and when they passed it.
@@ -173,21 +117,26 @@ WHERE NOT settled AND order_key = :order_key AND handler = :handler AND position
 ORDER BY position LIMIT 1
 """)
 
-# What failed: dead, or waiting for another attempt; with how many stand behind each.
-FAILED = Statement("""
+# What failed: dead, or waiting for another attempt; with how many stand behind each, which is counted for those alone
+# that are listed.
+_HAS_FAILED = "(status = 'dead' OR (status IN ('waiting', 'leased') AND attempts > 0))"
+FAILED = Statement(f"""
 SELECT event.position, delivery.event_id, event.event_type, event.aggregate_type, event.aggregate_id,
        event.aggregate_key, delivery.handler,
        CASE delivery.status WHEN 'dead' THEN 'dead' ELSE 'retrying' END AS status,
        delivery.attempts, CASE WHEN delivery.status = 'waiting' THEN delivery.available_at END AS next_at,
        delivery.updated_at AS failed_at, delivery.error_message, (
-         SELECT count(*) FROM {outbox_deliveries} AS behind
+         SELECT count(*) FROM {{outbox_deliveries}} AS behind
          WHERE NOT delivery.settled AND NOT behind.settled AND behind.order_key = delivery.order_key
            AND behind.handler = delivery.handler AND behind.position > delivery.position) AS behind,
-       count(*) OVER () AS total
-FROM {outbox_deliveries} AS delivery JOIN {outbox_events} AS event USING (event_id)
-WHERE delivery.status = 'dead' OR (delivery.status IN ('waiting', 'leased') AND delivery.attempts > 0)
-ORDER BY event.position, delivery.handler LIMIT :limit
-""")
+       (SELECT count(*) FROM {{outbox_deliveries}} WHERE {UNFINISHED} AND {_HAS_FAILED}) AS total
+FROM (
+  SELECT * FROM {{outbox_deliveries}} WHERE {UNFINISHED} AND {_HAS_FAILED} ORDER BY position, handler LIMIT :limit
+) AS delivery
+CROSS JOIN LATERAL (
+  SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
+ORDER BY delivery.position, delivery.handler
+""")  # noqa: S608 - the rules are ours
 
 # What is held by nobody who lives, and since when.
 ORPHANS = Statement(f"""
@@ -240,15 +189,17 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        current_setting('server_encoding') AS encoding, current_database() AS database
 """)
 
-# What sessions of this user begin with, that a relay cannot work with.
+# What sessions of this user begin with, whatever this one has set since; times in milliseconds.
 SESSION_DEFAULTS = Statement("""
-SELECT current_user::text AS role, current_setting('default_transaction_read_only') = 'on' AS is_read_only,
-       current_setting('default_transaction_isolation') AS isolation
+SELECT name, reset_val AS value FROM pg_settings
+WHERE name IN ('default_transaction_read_only', 'default_transaction_isolation', 'statement_timeout', 'lock_timeout',
+               'idle_in_transaction_session_timeout', 'transaction_timeout')
+UNION ALL SELECT 'role', current_user
 """)
 
 # Whose rows policies keep from this user.
 HIDDEN = Statement("""
-SELECT current_user::text AS role, relation.name AS table_name
+SELECT current_user::text AS role, (SELECT relname FROM pg_class WHERE oid = relation.name::regclass) AS table_name
 FROM unnest(ARRAY['{outbox_events}', '{outbox_deliveries}', '{outbox_receipts}', '{outbox_subscriptions}',
                   '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}', '{outbox_arrivals}']) AS relation (name)
 WHERE row_security_active(relation.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql import in_schema
+from outbox_kernel.infrastructure.outbox.sql import in_schema, unplaced
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
@@ -21,7 +21,13 @@ class Statement:
 
     def in_schema(self, schema: str | None) -> tuple[str, tuple[str, ...]]:
         """Return it as the driver takes it, with the names of its parameters in their order."""
-        return _numbered(self.text, schema)
+        text, names = _numbered(self.text)
+        return in_schema(text, schema), names
+
+    def for_line(self, schema: str | None) -> tuple[str, tuple[str, ...]]:
+        """Return it likewise, for a connection of ours, which knows the schema where none is given."""
+        text, names = _numbered(self.text)
+        return in_schema(text, schema) if schema else unplaced(text), names
 
     def __add__(self, rest: str) -> Statement:
         """Return a longer one."""
@@ -29,10 +35,10 @@ class Statement:
 
 
 @cache
-def _numbered(statement: str, schema: str | None) -> tuple[str, tuple[str, ...]]:
+def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
     names = tuple(dict.fromkeys(_PARAMETER.findall(statement)))
     numbers = {name: f"${number}" for number, name in enumerate(names, start=1)}
-    return in_schema(_PARAMETER.sub(lambda found: numbers[found[1]], statement), schema), names
+    return _PARAMETER.sub(lambda found: numbers[found[1]], statement), names
 
 
 def arguments(names: tuple[str, ...], values: dict[str, Any]) -> list[Any]:

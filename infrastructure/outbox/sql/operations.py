@@ -11,9 +11,11 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
     IS_SKIPPED,
     NOW,
     OPERATORS_TURN,
+    UNFINISHED,
     is_due,
     is_passed,
 )
+from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
 
@@ -27,13 +29,21 @@ CLOCK = Statement(f"SELECT {NOW}")
 WAKE = Statement("SELECT pg_notify(:channel, 'deliveries')")
 
 # Choose deliveries of these statuses, in the order of their turns, and those that wait after a failure; with the
-# skipped ones those that are to be. (Null: any.)
+# skipped ones those that are to be. (Null: any.) What is over is looked through only where somebody asks for it.
 CHOOSE_DELIVERIES = Statement(f"""
 SELECT delivery.position, delivery.event_id, delivery.handler, delivery.status,
        coalesce({IS_HALF_DONE}, false) AS half_done
-FROM {{outbox_deliveries}} AS delivery JOIN {{outbox_events}} AS event USING (event_id)
-WHERE (:event_id::uuid IS NULL OR delivery.event_id = :event_id)
-  AND (:handler::text IS NULL OR delivery.handler = :handler)
+FROM (
+  SELECT * FROM {{outbox_deliveries}} WHERE event_id = :event_id::uuid
+  UNION ALL
+  SELECT * FROM {{outbox_deliveries}} WHERE :event_id::uuid IS NULL AND {UNFINISHED}
+  UNION ALL
+  SELECT * FROM {{outbox_deliveries}}
+  WHERE :event_id::uuid IS NULL AND 'skipped' = ANY (:statuses::text[]) AND status = 'skipped'
+) AS delivery
+CROSS JOIN LATERAL (
+  SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
+WHERE (:handler::text IS NULL OR delivery.handler = :handler)
   AND (:pattern::text IS NULL OR event.event_type ~ :pattern)
   AND (:types::text[] IS NULL OR event.aggregate_type = ANY (:types))
   AND (:ids::uuid[] IS NULL OR event.aggregate_id = ANY (:ids))
@@ -161,11 +171,14 @@ SELECT (SELECT count(*) FROM forgotten) AS effects, (SELECT max(position) FROM s
 # The events of a subscription that are asked for by hand, and whether it has passed them: one event, or an aggregate's.
 ASKED_FOR = Statement(f"""
 SELECT event.position, {_IS_PASSED} AS is_passed
-FROM {{outbox_events}} AS whole JOIN {{outbox_log}} AS event USING (event_id)
+FROM (
+  SELECT event_id FROM {{outbox_events}} WHERE event_id = :event_id::uuid
+  UNION ALL
+  SELECT event.event_id FROM {OF_AGGREGATE}
+) AS whole
+CROSS JOIN LATERAL (SELECT * FROM {{outbox_log}} AS entry WHERE entry.event_id = whole.event_id OFFSET 0) AS event
 JOIN {{outbox_subscriptions}} AS subscription ON name = :name
-WHERE (whole.event_id = :event_id::uuid
-       OR (aggregate_type = ANY (:types::text[]) AND whole.aggregate_id = ANY (:ids::uuid[])))
-  AND {is_due("subscription", "event")}
+WHERE {is_due("subscription", "event")}
 ORDER BY event.position
 """)  # noqa: S608 - the rules are ours
 

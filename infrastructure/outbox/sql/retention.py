@@ -38,9 +38,10 @@ EXTENT = Statement("""
 SELECT coalesce(min(position), 1) - 1 AS after, coalesce(max(position), 0) AS last FROM {outbox_events}
 """)
 
+_PURGERS_TURN = "hashtextextended('outbox-kernel purge ' || '{outbox_events}'::regclass::oid::text, 0)"
 _TURN = f"""turn AS MATERIALIZED (
   SELECT :is_free::bool
-         AND pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge {{outbox_events}}', 0)) AS held,
+         AND pg_try_advisory_xact_lock({_PURGERS_TURN}) AS held,
          {NOW} - :days::float8 * interval '1 day' AS cutoff
 )"""
 _CUTOFF = "(SELECT cutoff FROM turn)"

@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import NOW
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
+
 # Say what this relay carries. Patterns only grow here: another version of the code may be running that has
 # more, and an operator ends one. A name that was retired is due again, with what it comes with alone. The source of one
 # that is due stays: behind the same place, events of another queue would be another handler's.
-# Whether it is bounded is said by who started last, and all relays share it out by that.
-# 1 names, 2 kinds, 3 patterns as JSON arrays, 4 ordered, 5 sources, 6 bounded, 7 now.
-SUBSCRIBE = """
-INSERT INTO {outbox_subscriptions} AS present (name, kind, patterns, ordered, source, bounded)
+# Whether it is bounded is said by who started last, and all relays share it out by that. Patterns come as JSON arrays.
+SUBSCRIBE = Statement(f"""
+INSERT INTO {{outbox_subscriptions}} AS present (name, kind, patterns, ordered, source, bounded)
 SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered, source, bounded
-FROM unnest($1::text[], $2::text[], $3::text[], $4::bool[], $5::text[], $6::bool[])
+FROM unnest(:names::text[], :kinds::text[], :patterns::text[], :ordered::bool[], :sources::text[], :bounded::bool[])
   AS carried (name, kind, patterns, ordered, source, bounded) ORDER BY name
 ON CONFLICT (name) DO UPDATE
 SET kind = excluded.kind, ordered = excluded.ordered, bounded = excluded.bounded,
     patterns = CASE WHEN present.retired_at IS NOT NULL THEN excluded.patterns
                     ELSE ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1) END,
     source = CASE WHEN present.retired_at IS NOT NULL THEN excluded.source ELSE present.source END,
-    since = CASE WHEN present.retired_at IS NULL THEN present.since
-                 ELSE coalesce($7::timestamptz, clock_timestamp()) END,
+    since = CASE WHEN present.retired_at IS NULL THEN present.since ELSE {NOW} END,
     retired_at = NULL,
     revision = present.revision + 1
 WHERE NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
    OR (present.kind, present.ordered, present.bounded) <> (excluded.kind, excluded.ordered, excluded.bounded)
-"""
+""")  # noqa: S608 - the rule is ours
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads
 # all deliveries, so it has its reason: a start, or relays of older code at work.
-# 1 names, 2 former names.
-RENAME_DELIVERIES = """
+RENAME_DELIVERIES = Statement("""
 UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
-FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
+FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
 WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
   SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
-"""
+""")
 
 # Drop what waits under the former name for an event that the new one has as well: two relays, of old and of new
-# code, have each written theirs. 1 names, 2 former names.
-DROP_FORMER_DELIVERIES = """
-DELETE FROM {outbox_deliveries} AS delivery USING unnest($1::text[], $2::text[]) AS renamed (name, former)
+# code, have each written theirs.
+DROP_FORMER_DELIVERIES = Statement("""
+DELETE FROM {outbox_deliveries} AS delivery USING unnest(:names::text[], :former::text[]) AS renamed (name, former)
 WHERE handler = renamed.former AND status IN ('waiting', 'dead') AND EXISTS (
   SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
 RETURNING (SELECT position FROM {outbox_events} AS event WHERE event.event_id = delivery.event_id) AS position
-"""
+""")
 
 # Move the receipts of one window, so that it costs what it looks at and not what there is: until they are moved,
 # those under the former name hold all the same, since a receipt is written under both. Those beside one under the
 # new name are dropped once no relay is left that could have needed them: a replay takes back those of the new name
-# only. The answer is where the next window begins. 1 names, 2 former names, 3 after event id, 4 receipts to look at.
-RENAME_RECEIPTS = """
+# only. The answer is where the next window begins.
+RENAME_RECEIPTS = Statement("""
 WITH renamed AS MATERIALIZED (
-  SELECT name, former FROM unnest($1::text[], $2::text[]) AS renamed (name, former)
+  SELECT name, former FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
 ), edge AS MATERIALIZED (
-  SELECT event_id FROM {outbox_receipts} WHERE event_id > $3 ORDER BY event_id, handler OFFSET $4 - 1 LIMIT 1
+  SELECT event_id FROM {outbox_receipts} WHERE event_id > :after ORDER BY event_id, handler OFFSET :rows_max - 1 LIMIT 1
 ), found AS MATERIALIZED (
   SELECT event_id, former, name, EXISTS (
     SELECT FROM {outbox_receipts} AS other WHERE other.event_id = receipt.event_id AND other.handler = name) AS twice
   FROM {outbox_receipts} AS receipt JOIN renamed ON handler = former
-  WHERE event_id > $3
+  WHERE event_id > :after
     AND event_id <= coalesce((SELECT event_id FROM edge), 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 ), moved AS (
   UPDATE {outbox_receipts} AS receipt SET handler = name FROM found
@@ -68,25 +68,24 @@ WITH renamed AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ? former)
 )
 SELECT (SELECT event_id FROM edge) AS last
-"""
+""")
 
-# Ask whether relays of older code are at work, or were, since the names were moved. 1 former names.
-FORMER_AT_WORK = """
-SELECT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ?| $1::text[])
-    OR EXISTS (SELECT FROM {outbox_subscriptions} WHERE name = ANY ($1) AND retired_at IS NULL) AS found
-"""
+# Ask whether relays of older code are at work, or were, since the names were moved.
+FORMER_AT_WORK = Statement("""
+SELECT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ?| :former::text[])
+    OR EXISTS (SELECT FROM {outbox_subscriptions} WHERE name = ANY (:former::text[]) AND retired_at IS NULL) AS found
+""")
 
-# The former name is due no longer. 1 former names, 2 now.
-RETIRE = """
-UPDATE {outbox_subscriptions}
-SET retired_at = coalesce($2::timestamptz, clock_timestamp()), revision = revision + 1
-WHERE name = ANY ($1) AND retired_at IS NULL
+# The former name is due no longer.
+RETIRE = Statement(f"""
+UPDATE {{outbox_subscriptions}} SET retired_at = {NOW}, revision = revision + 1
+WHERE name = ANY (:former::text[]) AND retired_at IS NULL
 RETURNING name
-"""
+""")  # noqa: S608 - the rule is ours
 
 # All that are due for something, with the revision that tells of any change.
-SUBSCRIPTIONS = """
+SUBSCRIPTIONS = Statement("""
 SELECT name, kind, patterns, ordered, source, paused_at IS NOT NULL AS paused, retired_at IS NOT NULL AS retired,
        sum(revision) OVER ()::bigint AS revision
 FROM {outbox_subscriptions} ORDER BY name
-"""
+""")

@@ -7,10 +7,11 @@ from contextlib import suppress
 
 import asyncpg
 
+from tests.bouncer import PgBouncer, missing_pgbouncer
 from tests.faults.cell import Cell
 from tests.faults.clock import TooLate, pause, until
 from tests.faults.rig import TROUBLE, Rig
-from tests.faults.server import CRASH, FAST, IMMEDIATE, PgBouncer, missing_pgbouncer, pgbouncer_before
+from tests.faults.server import CRASH, FAST, IMMEDIATE, pgbouncer_before
 
 
 class ServerRestart(Cell):

@@ -16,7 +16,9 @@ from outbox_kernel.infrastructure.relay import retention
 AGED = "UPDATE outbox_deliveries SET updated_at = updated_at - interval '8 days'"
 
 
-TURN = "SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge outbox_events', 0))"
+TURN = """
+SELECT pg_try_advisory_xact_lock(hashtextextended('outbox-kernel purge ' || 'outbox_events'::regclass::oid::text, 0))
+"""
 
 
 async def window(outbox: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.operations.subscriptions import (
     LastPattern,
@@ -21,7 +22,6 @@ from outbox_kernel.infrastructure.operations.subscriptions import (
     retire,
     retire_pattern,
 )
-from outbox_kernel.infrastructure.outbox.sql import in_schema
 from outbox_kernel.infrastructure.outbox.sql.operations import HOLD_SUBSCRIPTION, RETIRE_PATTERN
 from outbox_kernel.infrastructure.outbox.sql.subscriptions import SUBSCRIBE
 from tests.waiting import until
@@ -204,9 +204,16 @@ async def test_a_relay_that_starts_while_a_pattern_is_ended_brings_it_back(outbo
 async def other_relay(outbox: Any) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Any]]]:
     """What a relay says of itself once its lease is there."""
     connection = await asyncpg.connect(outbox.url)
-    row = [HANDLER], ["handler"], ['["bank.paid"]'], [True], [None], [False], None
+    row = {
+        "names": HANDLER,
+        "kinds": "handler",
+        "patterns": '["bank.paid"]',
+        "ordered": True,
+        "bounded": False,
+    }
+    values = {name: [value] for name, value in row.items()} | {"sources": [None]}
     try:
-        yield lambda: connection.fetch(in_schema(SUBSCRIBE, None), *row)
+        yield lambda: Desk(connection).run(SUBSCRIBE, **values)
     finally:
         await connection.close()
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.relay import deliveries
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.line import Line
@@ -147,7 +148,9 @@ class Explaining:
 
     async def fetch_as(self, _record: type, sql: str, *values: object) -> list[dict[str, str]]:
         """Run it, and give an empty report."""
-        told = await self._stage.witness.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {sql}", *values)
+        told = await self._stage.witness.fetchval(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {at_home(sql, None)}", *values
+        )
         [found] = json.loads(told)
         self.blocks = found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
         return [{"report": '{"held": true}'}]

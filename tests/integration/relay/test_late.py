@@ -66,17 +66,48 @@ async def test_whoever_goes_on_with_it_begins_where_it_was_left(stage: Stage, ba
     await commit_late(stage, bank_url)
     recorder = Recorder()
     for turn in range(1, 5):
-        relay = stage.relay(handler("h", recorder), batch_size_max=BATCH)
-        async with relay._shift_begun(takes_all=True) as shift:  # noqa: SLF001 - to end it in the middle
-            [wanting] = shift.reading.groups()
-            await shift.reading.step(wanting)
-            await shift.finish_in_hand()
-        await relay._end()  # noqa: SLF001 - as above
+        await read_one_batch(stage, recorder)
         assert len(recorder.seen) == turn * BATCH
         delivered = sum(status == "delivered" for status in (await of_h(stage)).values())
         assert delivered == turn * BATCH + 1
     await stage.drain(handler("h", recorder), batch_size_max=BATCH)
     assert sorted(recorder.seen) == sorted(f"late {number}" for number in range(MANY))
+
+
+@pytest.mark.parametrize("had_begun", [False, True])
+async def test_what_another_server_had_yet_to_read_is_read_a_batch_at_a_time_too(
+    stage: Stage, bank_url: str, brought: list[int], had_begun: bool
+) -> None:
+    """R2b: after a restore nothing is lost, and nothing repeated beyond what was in a batch, whoever reads on."""
+    wallets, recorder, before = await commit_late(stage, bank_url), Recorder(), Recorder()
+    if had_begun:
+        await read_one_batch(stage, before)
+    await stage.witness.execute("UPDATE outbox_servers SET identifier = 'another one'")
+    brought.clear()
+    for turn in range(1, 5):
+        await read_one_batch(stage, recorder)
+        assert len(recorder.seen) == turn * BATCH
+        await stage.put(f"late {MANY + turn - 1}", of=wallets[(MANY + turn - 1) % 3])
+    await stage.drain(handler("h", recorder), handler("other", Recorder()), batch_size_max=BATCH)
+    assert max(brought) <= BATCH
+    numbers = [int(what.split()[1]) for what in before.seen + recorder.seen]
+    assert sorted(numbers) == list(range(MANY + 4))
+    for first in range(3):
+        of_one = [number for number in numbers if number % 3 == first]
+        assert of_one == sorted(of_one)
+    assert set((await stage.events()).values()) == {"delivered"}
+    await stage.drain(handler("h", recorder))
+    assert len(recorder.seen) + len(before.seen) == MANY + 4
+
+
+async def read_one_batch(stage: Stage, recorder: Recorder) -> None:
+    """Let a relay read once, deliver that, and end."""
+    relay = stage.relay(handler("h", recorder), batch_size_max=BATCH)
+    async with relay._shift_begun(takes_all=True) as shift:  # noqa: SLF001 - to end it in the middle
+        [wanting] = shift.reading.groups()
+        await shift.reading.step(wanting)
+        await shift.finish_in_hand()
+    await relay._end()  # noqa: SLF001 - as above
 
 
 async def of_h(stage: Stage) -> dict[str, str]:

@@ -38,7 +38,9 @@ async def test_an_error_that_the_server_answers_keeps_the_connection(stage: Stag
 async def test_a_step_that_fails_undoes_the_steps_before_it(stage: Stage) -> None:
     line = stage.line()
     with pytest.raises(asyncpg.DivisionByZeroError):
-        await line.transact([("INSERT INTO bank_journal (line) VALUES ('a')", ()), ("SELECT 1 / 0", ())])
+        await line.transact(
+            [("INSERT INTO public.bank_journal (line) VALUES ('a')", ()), ("SELECT 1 / 0", ())]
+        )
     assert await stage.journal() == []
     assert not line.unanswered
     await line.fetch("SELECT 1")

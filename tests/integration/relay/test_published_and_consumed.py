@@ -22,7 +22,7 @@ from outbox_kernel.kernel import Reject, current_delivery
 from tests.posting import BANK, TOPOLOGY, relay, told
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import has_seen, serving
-from tests.streams import handle, of
+from tests.streams import handle, of, store
 from tests.waiting import until
 
 QUEUE = "notes"
@@ -167,7 +167,7 @@ async def test_what_comes_back_late_is_read_by_who_has_read_further(circle: Circ
     async with stage.engine.connect() as connection:
         slow: Any = (await connection.get_raw_connection()).driver_connection
         await slow.execute("BEGIN")
-        assert await Storage(QUEUE).store(slow, [first]) == {}
+        await store(stage, QUEUE, [first], slow)
         assert await Storage(QUEUE).store(stage.line(), [second]) == {}
         await circle.consume(seen)
         assert seen.seen == ["b"]

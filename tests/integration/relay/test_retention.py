@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.outbox.sql.cursors import TAKE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.reading import read
@@ -214,7 +215,7 @@ async def test_one_relay_purges_at_a_time(stage: Stage) -> None:
     }
     text, given = other.step(PURGE_EVENTS, **arguments)
     async with stage.witness.transaction():
-        [row] = await stage.witness.fetch(text, *given)
+        [row] = await stage.witness.fetch(at_home(text, None), *given)
         assert (row["held"], row["events"]) == (True, 1)
         assert await purge(keeper) == Purged()
 
@@ -431,8 +432,10 @@ async def blocks_of(stage: Stage, log: Log, statement: Statement, **values: Any)
     text, given = log.step(statement, **values)
     transaction = stage.witness.transaction()
     await transaction.start()
-    await stage.witness.execute(log.step(SETTINGS)[0])
-    told = await stage.witness.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}", *given)
+    await stage.witness.execute(at_home(log.step(SETTINGS)[0], None))
+    told = await stage.witness.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {at_home(text, None)}", *given
+    )
     await transaction.rollback()
     plan = json.loads(told)[0]["Plan"]
     parts = [plan, *(each for each in plan.get("Plans", []) if each["Node Type"] == "ModifyTable")]

@@ -128,7 +128,7 @@ def test_a_stranger_may_leave_the_headers_out() -> None:
     body = {**SNAKE, "event_type": "order.placed", "aggregate_type": "order", "aggregate_id": str(ORDER)}
     found = read(None, {}, json.dumps(body).encode())
     assert found == Received(
-        UUID(EVENT), "order.placed", 1, "order", ORDER, None, found.payload, "{}", MOMENT
+        UUID(EVENT), "order.placed", 1, "order", ORDER, None, found.payload, "{}", MOMENT, None, '["*"]'
     )
     assert json.loads(found.payload) == SNAKE
 
