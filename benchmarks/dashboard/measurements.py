@@ -20,7 +20,6 @@ from benchmarks.databases import bare_connection, database_on, measured_server
 from outbox_kernel.infrastructure.dashboard import Dashboard
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.operations import Desk, dead_letters
-from outbox_kernel.infrastructure.operations.desk import SESSION
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.settings import Settings
 
@@ -96,7 +95,7 @@ async def _prepared(url: str) -> asyncpg.Connection:
 @asynccontextmanager
 async def _side(url: str) -> AsyncIterator[Side]:
     """Serve it in this process: what a server and the network add is no business of pages."""
-    engine = create_engine(url, session_defaults={**SESSION, "application_name": APPLICATION}, pool_size=2)
+    engine = create_engine(url, session_defaults={"application_name": APPLICATION}, pool_size=2)
     dashboard = Dashboard(Settings(contexts=()), engine)
     transport = httpx.ASGITransport(app=dashboard, client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as browser:

@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.operations import looking as module
 from outbox_kernel.infrastructure.operations.looking import TookTooLong, TooManyLook, looking
+from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.settings import Settings
 from tests.integration.operations.conftest import Outbox
 
@@ -28,26 +29,27 @@ async def engine(outbox_url: str) -> AsyncIterator[AsyncEngine]:
 async def test_it_sees_one_moment_of_it_all(engine: AsyncEngine, outbox: Outbox) -> None:
     async with looking(engine, SETTINGS) as desk:
         count = "SELECT count(*) FROM {outbox_events}"
-        assert (await desk.fetch(count))[0][0] == 0
+        assert (await desk.run(Statement(count)))[0][0] == 0
         await outbox.event()
-        assert (await desk.fetch(count))[0][0] == 0
+        assert (await desk.run(Statement(count)))[0][0] == 0
 
 
 async def test_it_can_change_nothing(engine: AsyncEngine) -> None:
     with pytest.raises(Exception, match="read-only transaction"):
         async with looking(engine, SETTINGS) as desk:
-            await desk.fetch("DELETE FROM {outbox_events}")
+            await desk.run(Statement("DELETE FROM {outbox_events}"))
 
 
 async def test_what_takes_too_long_is_given_up(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "statement_timeout = '2000ms'" in module._SETTINGS  # noqa: SLF001 - what ships
-    monkeypatch.setattr(module, "_SETTINGS", "SET LOCAL statement_timeout = '20ms'")
-    with pytest.raises(TookTooLong, match="did not answer within 2 s"):
+    async with looking(engine, SETTINGS) as desk:
+        assert (await desk.run(Statement("SHOW statement_timeout")))[0][0] == "2s"
+    monkeypatch.setattr(module, "LOOK_SECONDS_MAX", 0.1)
+    with pytest.raises(TookTooLong, match=r"did not answer within 0\.1 s"):
         async with looking(engine, SETTINGS) as desk:
-            await desk.fetch("SELECT pg_sleep(10)")
+            await desk.run(Statement("SELECT pg_sleep(10)"))
     monkeypatch.undo()
     async with looking(engine, SETTINGS) as desk:
-        assert (await desk.fetch("SELECT 1"))[0][0] == 1
+        assert (await desk.run(Statement("SELECT 1")))[0][0] == 1
 
 
 async def test_where_too_many_look_it_is_said(engine: AsyncEngine) -> None:
@@ -60,14 +62,14 @@ async def test_where_too_many_look_it_is_said(engine: AsyncEngine) -> None:
 async def test_a_database_that_is_gone_is_said_and_found_again(engine: AsyncEngine, outbox: Outbox) -> None:
     with pytest.raises(DatabaseUnreachable):
         async with looking(engine, SETTINGS) as desk:
-            pid = (await desk.fetch("SELECT pg_backend_pid()"))[0][0]
+            pid = (await desk.run(Statement("SELECT pg_backend_pid()")))[0][0]
             await outbox.execute("SELECT pg_terminate_backend($1)", pid)
-            await desk.fetch("SELECT 1")
+            await desk.run(Statement("SELECT 1"))
     async with looking(engine, SETTINGS) as desk:
-        assert (await desk.fetch("SELECT 1"))[0][0] == 1
+        assert (await desk.run(Statement("SELECT 1")))[0][0] == 1
 
 
 async def test_a_mistake_of_ours_keeps_its_own_words(engine: AsyncEngine) -> None:
     with pytest.raises(asyncpg.DivisionByZeroError):
         async with looking(engine, SETTINGS) as desk:
-            await desk.fetch("SELECT 1 / 0")
+            await desk.run(Statement("SELECT 1 / 0"))
