@@ -45,8 +45,8 @@ from outbox_kernel.kernel.serialization import serialize_event
 from tests.commands import ROOT
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 from tests.relaying import handler
-from tests.whispers import SECRET, Whispered
 from tests.visiting import visiting
+from tests.whispers import SECRET, Whispered
 
 PAGE = (ROOT / "docs" / "reference" / "outbox-table.md").read_text()
 GRANTS = re.findall(r"`(GRANT .+)` \|$", PAGE, re.MULTILINE)
