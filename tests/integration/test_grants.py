@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.infrastructure.dashboard import Dashboard
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.errors import PermissionDenied
 from outbox_kernel.infrastructure.inbox.messages import Received
@@ -44,6 +45,7 @@ from outbox_kernel.kernel.serialization import serialize_event
 from tests.commands import ROOT
 from tests.domain import Announced, Noted, Wallet, bank_metadata
 from tests.relaying import handler
+from tests.visiting import visiting
 from tests.whispers import SECRET, Whispered
 
 PAGE = (ROOT / "docs" / "reference" / "outbox-table.md").read_text()
@@ -358,3 +360,22 @@ async def _hear(event: Whispered) -> None:
 async def _name_of(engine: AsyncEngine) -> str:
     async with engine.connect() as connection:
         return str(await connection.scalar(text("SELECT current_role")))
+
+
+async def test_who_looks_by_the_dashboard_needs_no_more_than_a_viewer_has(
+    engines: dict[str, AsyncEngine], owner: AsyncEngine
+) -> None:
+    uow = SqlAlchemyUnitOfWork(session_factory(engines["app"]))
+    async with uow:
+        uow.repository(Wallet).add(Wallet.open())
+        uow.emit(Announced("opened"))
+        await uow.commit()
+    dashboard = Dashboard(SETTINGS, engines["viewer"])
+    async with visiting(dashboard) as visitor:
+        for path in ("/", "/events?text=a", "/events/1", "/subscriptions", "/dead-letters", "/relays"):
+            await visitor.get(path)
+        await visitor.get("/confirm/purge?days=1")
+        await visitor.get("/aggregate?key=bank.wallet:1", 404)
+        # What is more than to look is refused by the server, too.
+        page = await visitor.get("/confirm/purge?days=1")
+        assert (await visitor.send(page.form("/do/purge"), follow=False)).status_code == 503

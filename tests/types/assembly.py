@@ -13,6 +13,8 @@ from sqlalchemy import Column, MetaData, Table, Text, Uuid, select
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, registry, sessionmaker
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 from outbox_kernel import (
     EventBus,
@@ -39,6 +41,7 @@ from outbox_kernel import (
     session_factory,
 )
 from outbox_kernel.infrastructure.brokers import Publisher, Queue
+from outbox_kernel.infrastructure.dashboard import ALL_RIGHTS, Dashboard, Operator, Right
 from tests.types.domain import Counter, CounterRaised, Order
 from tests.types.reacting import ShipOrder
 from tests.types.use_cases import AlreadyShipped, ShipOrderHandler
@@ -128,6 +131,21 @@ fastapi = FastAPI(lifespan=outbox.lifespan())
 with_its_own = FastAPI(lifespan=outbox.lifespan(warm, wait=True, on_end=print))
 starlette = Starlette(lifespan=outbox.lifespan())
 by_lagom = Outbox(container=Container())
+
+
+async def authorize(request: Request) -> Operator | None:
+    who = request.headers.get("x-who")
+    return Operator(who, {"view", "retry"} if who == "ada" else ALL_RIGHTS) if who else None
+
+
+def at_the_door(request: Request) -> Operator | Response:
+    return Operator("eve") if request.cookies else RedirectResponse("/login")
+
+
+fastapi.mount("/ops", outbox.dashboard(authorize=authorize, prefix="/shop", key="k" * 32))
+starlette.mount("/ops", outbox.dashboard(authorize=at_the_door))
+assert_type(outbox.dashboard(), Dashboard)
+assert_type(Operator("eve").may(Right.PAYLOAD), bool)
 
 
 async def the_object_gives_all() -> None:

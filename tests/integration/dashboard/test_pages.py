@@ -9,10 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.dashboard.pages import overview
 from outbox_kernel.infrastructure.dashboard.security import HEADERS
+from outbox_kernel.infrastructure.operations import dead_letters, glance, searching
 from outbox_kernel.infrastructure.sample.shop import SUBSCRIPTIONS
 from tests.integration.operations.conftest import HANDLER, Outbox
-from tests.visiting import Visitor, query_of
+from tests.visiting import Page, Visitor, query_of
 
 LONG = SUBSCRIPTIONS[-3].name
 PAGES = (
@@ -80,8 +82,6 @@ async def test_every_link_leads_somewhere(sample: Visitor) -> None:
         assert response.status_code == 200, f"{path}: {response.text}"
         if not response.headers["content-type"].startswith("text/html"):
             continue
-        from tests.visiting import Page
-
         for link in Page(response.text).links:
             kind = urlsplit(link).path if not link.startswith("/events/") else "/events/…"
             # A few of each kind: there are thousands.
@@ -116,8 +116,6 @@ async def test_where_all_is_well_the_overview_says_so(outbox: Outbox, visitor: V
 async def test_of_very_many_subscriptions_the_overview_shows_some_and_says_where_the_others_are(
     outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outbox_kernel.infrastructure.dashboard.pages import overview
-
     monkeypatch.setattr(overview, "SUBSCRIPTIONS_MAX", 1)
     for name in ("bank.A", "bank.B", "bank.C"):
         await outbox.subscription(name)
@@ -141,8 +139,6 @@ async def test_events_are_listed_page_by_page(sample: Visitor) -> None:
 async def test_a_search_keeps_what_was_asked_and_says_how_far_it_looked(
     sample: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outbox_kernel.infrastructure.operations import searching
-
     monkeypatch.setattr(searching, "STRETCH_EVENTS", 100)
     monkeypatch.setattr(searching, "SEARCH_SECONDS_MAX", 0.0)
     page = await sample.get("/events?type=webshop.nothing&since=7d")
@@ -153,7 +149,8 @@ async def test_a_search_keeps_what_was_asked_and_says_how_far_it_looked(
     assert "Looked at 100 events" in (await sample.get(further)).text
 
 
-async def test_a_search_that_finds_nothing_says_so(sample: Visitor) -> None:
+async def test_a_search_that_finds_nothing_says_so(sample: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "SEARCH_SECONDS_MAX", 60.0)
     page = await sample.get("/events?type=webshop.nothing&since=1h&until=30m")
     assert "There is no such event" in page.text
     found = await sample.get("/events?aggregate=order%3A10001")
@@ -338,8 +335,6 @@ async def test_more_letters_than_fit_are_paged(outbox: Outbox, visitor: Visitor)
 async def test_what_cannot_be_found_within_a_look_says_so(
     outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outbox_kernel.infrastructure.operations import dead_letters
-
     monkeypatch.setattr(dead_letters, "LOOK_MAX", 2)
     for _ in range(3):
         await outbox.failed_event()
@@ -377,8 +372,6 @@ async def test_a_name_that_never_subscribed_has_a_page_of_what_it_left(
 async def test_a_subscription_that_is_far_behind_says_about_how_far(
     outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outbox_kernel.infrastructure.operations import glance
-
     monkeypatch.setattr(glance, "LAG_EVENTS_MAX", 2)
     await outbox.subscription()
     for _ in range(4):
