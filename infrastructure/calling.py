@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import scoped_session
 
 from outbox_kernel.infrastructure.outbox.receipts import current_run
-from outbox_kernel.infrastructure.outbox.sealing.scrubbing import traceback_of
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import secrets_of, traceback_of
 from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel.calling import asked_for, awaitable
 from outbox_kernel.kernel.errors import DefinitionError
@@ -96,7 +96,7 @@ def _in_thread(function: Callable[..., Any], container: AnyContainer, name: str)
         try:
             failure = await asyncio.shield(task)
         except asyncio.CancelledError:
-            await _leave(task, begun, name)
+            await _leave(task, begun, name, event)
             raise
         try:
             if failure is not None:
@@ -117,7 +117,9 @@ async def _with_its_thread(running: Awaitable[None], ending: AsyncExitStack) -> 
         raise
 
 
-async def _leave(task: asyncio.Task[BaseException | None], begun: asyncio.Event, name: str) -> None:
+async def _leave(
+    task: asyncio.Task[BaseException | None], begun: asyncio.Event, name: str, event: Any
+) -> None:
     """Leave a thread behind for which the run has no more time; one that has not begun never does."""
     if not begun.is_set():
         task.cancel()
@@ -126,19 +128,19 @@ async def _leave(task: asyncio.Task[BaseException | None], begun: asyncio.Event,
         run = current_run()
         if run is not None:
             run.left_behind = task
-        task.add_done_callback(partial(_tell_end, name, run.secrets if run is not None else tuple))
+        # A relay knows what was sealed of whatever it gives; of an event that is handled at once its class says so.
+        told = () if run is None else run.secrets()
+        task.add_done_callback(partial(_tell_end, name, told or secrets_of(event)))
 
 
-def _tell_end(
-    name: str, secrets: Callable[[], Sequence[str]], task: asyncio.Task[BaseException | None]
-) -> None:
+def _tell_end(name: str, secrets: Sequence[str], task: asyncio.Task[BaseException | None]) -> None:
     failure = task.result()
     if not isinstance(failure, asyncio.CancelledError):
         _log.warning(
             "the thread of handler %s ended after its run had been given up",
             name,
             extra={"action": "handler.thread.ended", "handler": name},
-            exc_info=traceback_of(failure, secrets()),
+            exc_info=traceback_of(failure, secrets),
         )
 
 

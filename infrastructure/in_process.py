@@ -11,6 +11,7 @@ from outbox_kernel.infrastructure.calling import caller
 from outbox_kernel.infrastructure.errors import NoStoreToWaitIn
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.outbox.sealing.scrubbing import secrets_of, traceback_of
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.clock import now
 from outbox_kernel.kernel.context import Delivery, current_headers, handling
@@ -88,12 +89,12 @@ class InProcessEventDispatcher:
                     await caller(registration, self._container)(
                         given if registration.batch is None else [given]
                     )
-        except BaseException:  # noqa: BLE001 - a handler may raise anything
+        except BaseException as error:  # noqa: BLE001 - a handler may raise anything
             if given_up.is_set():
                 return  # whoever dispatches is cancelled, which is no failure of the handler's
             # The one place that only logs: these events may be lost.
             self.failed += 1
-            _log.exception(
+            _log.error(
                 "handler %s failed over event %s; this dispatcher does not retry",
                 *(registration.name, event.event_id),
                 extra={
@@ -101,6 +102,7 @@ class InProcessEventDispatcher:
                     "handler": registration.name,
                     "event_id": str(event.event_id),
                 },
+                exc_info=traceback_of(error, secrets_of(event)),
             )
         else:
             self.handled += 1

@@ -12,6 +12,10 @@ import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
+from outbox_kernel.kernel.catalogue import event_type_of
+from outbox_kernel.kernel.errors import UnserializableEvent
+from outbox_kernel.kernel.events import DomainEvent
+from outbox_kernel.kernel.serialization import serialize_event
 from outbox_kernel.kernel.wire.records import MASK
 
 if TYPE_CHECKING:
@@ -32,6 +36,20 @@ class Scrubbed(Exception):
 def texts_in(values: Iterable[Any]) -> tuple[str, ...]:
     """Return the texts that may not be told of values as JSON has them."""
     return tuple(text for value in values for text in _texts(value) if len(text) >= CHARACTERS_MIN)
+
+
+def secrets_of(given: object) -> tuple[str, ...]:
+    """Return the texts that may not be told of what a handler was given, one event or several, by its class."""
+    if isinstance(given, list):
+        return tuple(text for each in given for text in secrets_of(each))
+    sealed = event_type_of(type(given)).sealed if isinstance(given, DomainEvent) else ()
+    if not isinstance(given, DomainEvent) or not sealed:
+        return ()
+    try:
+        payload = json.loads(serialize_event(given))
+    except UnserializableEvent:
+        return texts_in(str(getattr(given, field.name)) for field in sealed)
+    return texts_in(payload[field.key] for field in sealed)
 
 
 def scrubbed(text: str, secrets: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -26,6 +27,8 @@ from outbox_kernel.kernel import (
 )
 from outbox_kernel.kernel.context import current_delivery, current_headers
 from outbox_kernel.kernel.testing import isolated_definitions
+from tests.waiting import until
+from tests.whispers import SECRET, Whispered
 
 
 class Note:
@@ -342,3 +345,30 @@ async def test_handlers_of_batches_get_each_event_as_a_batch_of_one() -> None:
         rings = [Rang("loud"), Rang("low")]
         await InProcessEventDispatcher(Container()).dispatch(rings)
         assert sorted(seen, key=lambda each: each[0].occurred_at) == [[each] for each in rings]
+
+
+async def test_what_a_handler_fails_with_is_logged_without_what_its_event_seals(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """O6, K11: it is not stored here, and logs outlive keys."""
+    go = threading.Event()
+    with isolated_definitions():
+
+        @handles(Whispered, name="fails")
+        async def fail(told: Whispered) -> None:
+            raise ValueError(f"no such place: {told.secret}")
+
+        @handles(Whispered, name="stays", timeout=0.2)
+        def stay(told: Whispered) -> None:
+            go.wait(30)
+            raise ValueError(f"no such place: {told.secret}")
+
+        await InProcessEventDispatcher(Container()).dispatch([Whispered("one", uuid4())])
+
+        async def has_ended() -> bool:
+            return "ended after its run had been given up" in caplog.text
+
+        go.set()
+        await until(has_ended)
+    assert caplog.text.count("no such place: ***") >= 2
+    assert SECRET not in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import (
     NOT_SHOWN,
     scrubbed,
+    secrets_of,
     texts_in,
     traceback_of,
 )
+from outbox_kernel.kernel import DomainEvent, event, sensitive
 
 SECRET = 'Ada "Lovelace"\n12 Byron Räw/3'
 
@@ -56,6 +59,27 @@ def test_a_short_value_is_masked_where_it_is_whole() -> None:
 
 def test_what_has_another_length_in_lower_case_masks_its_own_place() -> None:
     assert scrubbed("İİ 12 Byron Row ß", ["12 BYRON row"]) == "İİ *** ß"
+
+
+@event("scrubbing.told")
+class Told(DomainEvent):
+    who: str
+    what: Any = sensitive(subject="who", forgotten=None)
+    plain: str = "as it is"
+
+
+def test_what_may_not_be_told_of_an_event_is_what_its_class_seals() -> None:
+    """One or several, and whatever else a handler may be given; of what cannot be stored, too."""
+    one, other = Told("ada", {"street": "12 Byron Row"}), Told("bo", None)
+    assert secrets_of(one) == ("12 Byron Row",)
+    assert secrets_of([one, other, Told("cleo", "14 Byron Row")]) == ("12 Byron Row", "14 Byron Row")
+    assert secrets_of(other) == secrets_of(object()) == secrets_of(Plain("12 Byron Row")) == ()
+    assert secrets_of(Told("ada", "half \ud800")) == ("half \ud800",)
+
+
+@event("scrubbing.plain")
+class Plain(DomainEvent):
+    what: str
 
 
 def test_an_error_of_an_event_without_sealed_fields_stays_as_it_is() -> None:
