@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import frozen
 
-from benchmarks.relay.processes import children
+from benchmarks.relay.processes import MeasurementFailed, children
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -52,6 +52,8 @@ async def drain(task: dict[str, Any], events: int, *, processes: int = 1) -> Dra
     async with children(*[task] * processes) as family:
         await family.until_marked(events)
         reports = [each for each in await family.end() if each["begun_ns"] and each["ended_ns"]]
+        if family.marked != events:
+            raise MeasurementFailed(f"{family.marked} events were marked, of {events} that there were")
     begun = min(each["begun_ns"] for each in reports)
     ended = max(each["ended_ns"] for each in reports)
     return Drain(events, (ended - begun) / 1e9, sum(each["cpu_seconds"] for each in reports))

@@ -25,15 +25,16 @@ from outbox_kernel.kernel.handlers import registered_handlers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import Literal
+    from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from benchmarks.relay.meter import Meter
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
-# With the number of the argument that says how many events are passed.
+# With the numbers of the arguments that say who has passed how many events so far.
 _MOVES = {
-    text: names.index("events")
+    text: (names.index("readers"), names.index("events"))
     for text, names in (statement.in_schema(None) for statement in (MOVE, LEAVE_AND_MOVE))
 }
 
@@ -43,15 +44,19 @@ class MeteredConnection(asyncpg.Connection):
 
     on_read: ClassVar[Callable[[], None]]
     on_move: ClassVar[Callable[[int], None]]
+    passed: ClassVar[dict[UUID, int]] = {}
+    """By each reader, as it was last written down."""
 
     async def fetch(self, query: str, *arguments: Any, **options: Any) -> list[Any]:
         """Do as told, and note what it was."""
         if options.get("record_class") is LoggedEvent:
             type(self).on_read()
         rows: list[Any] = await super().fetch(query, *arguments, **options)
-        events = _MOVES.get(query)
-        if events is not None and rows:
-            type(self).on_move(sum(arguments[events]))
+        move = _MOVES.get(query)
+        if move is not None and rows:
+            moved = dict(zip(*(arguments[number] for number in move), strict=True))
+            type(self).on_move(sum(moved[reader] - self.passed.get(reader, 0) for reader in moved))
+            self.passed.update(moved)
         return rows
 
 
