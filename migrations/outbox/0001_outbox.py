@@ -513,9 +513,10 @@ def _became() -> str:
               WHERE {IS_DUE} AND (
                 SELECT {_is_passed("cursor", "cursor.floor")} FROM outbox_cursor_places AS cursor
                 WHERE {OF_CURSOR}) IS NOT TRUE) THEN 'pending'
-            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status IN ('waiting', 'leased')) THEN 'open'
-            WHEN EXISTS (SELECT {OF_ONE_WHO_IS_DUE} AND status = 'dead') THEN 'dead'
-            ELSE 'delivered' END AS status OFFSET 0) AS outcome
+            ELSE (
+              SELECT CASE WHEN bool_or(status IN ('waiting', 'leased')) THEN 'open'
+                          WHEN bool_or(status = 'dead') THEN 'dead' ELSE 'delivered' END
+              {OF_ONE_WHO_IS_DUE}) END AS status OFFSET 0) AS outcome
         CROSS JOIN LATERAL (
           SELECT coalesce(max(attempts), 0) AS retry_count, max(updated_at) AS updated_at,
                  (array_agg(error_message ORDER BY updated_at DESC)

@@ -36,6 +36,7 @@ COLUMNS = (
     "occurred_at",
     "aggregate_key",
     "not_before",
+    "sensitive",
     "headers",
 )
 
@@ -54,6 +55,7 @@ class Record:
     occurred_at: Any
     aggregate_key: str | None
     not_before: Any
+    sensitive: Any
     headers: dict[str, Any]
 
     @property

@@ -92,7 +92,7 @@ ASKED = {
     "since": asked(inspection.SINCE, 500, since=None),
     **{
         f"events: {status}": asked(listing.events(status, of_aggregate=False), blocks_max, **LIST)
-        for status, blocks_max in zip(STATES, (3_000, 20_000, 6_000, 20_000, 6_000), strict=True)
+        for status, blocks_max in zip(STATES, (3_000, 20_000, 6_000, 8_000, 6_000), strict=True)
     },
     **{
         f"events of an aggregate: {status}": asked(
@@ -133,7 +133,7 @@ ASKED = {
         Statement(
             "SELECT * FROM {outbox_status} WHERE status = 'delivered' ORDER BY log_position DESC LIMIT 20"
         ),
-        12_000,
+        8_000,
     ),
     "positions": asked(inspection.SEQUENCE, 100),
 }
