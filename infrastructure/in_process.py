@@ -80,11 +80,7 @@ class InProcessEventDispatcher:
         )
         try:
             with handling(run or delivery):
-                given = (
-                    event
-                    if type(event) in registration.events
-                    else StoredEvent.of(event, headers=delivery.headers)
-                )
+                given = _given(registration, event, delivery)
                 async with asyncio.timeout(registration.timeout_seconds), whole:
                     await caller(registration, self._container)(
                         given if registration.batch is None else [given]
@@ -106,6 +102,15 @@ class InProcessEventDispatcher:
             )
         else:
             self.handled += 1
+
+
+def _given(
+    registration: HandlerRegistration, event: DomainEvent, delivery: Delivery
+) -> DomainEvent | StoredEvent:
+    """Return an event as the handler gets it: of a class that it is for, else as it would be stored."""
+    if type(event) in registration.events:
+        return event
+    return StoredEvent.of(event, headers=delivery.headers)
 
 
 def _refuse_to_wait(event: DomainEvent) -> None:
