@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from benchmarks.relay.meter import Meter
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
-# With the numbers of the arguments that say who has passed how many events so far. A line of the relay's names the schema
-# that it has found the tables in.
+# With the numbers of the arguments that say who has passed how many events so far. A line of the relay's names the
+# schema that it has found the tables in.
 _MOVES = {
     text: (names.index("readers"), names.index("events"))
     for text, names in (statement.in_schema("public") for statement in (MOVE, LEAVE_AND_MOVE))
