@@ -277,7 +277,7 @@ def test_on_a_terminal_its_log_is_for_people(shop: Shop) -> None:
             assert time.monotonic() < until, shown
             assert select.select([ours], [], [], TEST_SECONDS_MAX)[0]
             shown += os.read(ours, 4096).decode()
-        assert "INFO      relay starts  outbox_kernel=" in shown
+        assert "INFO      relay starts  action=relay.started  outbox_kernel=" in shown
         process.send_signal(signal.SIGTERM)
         assert process.wait(TEST_SECONDS_MAX) == 0
     finally:

@@ -67,7 +67,9 @@ def environment(
     rabbitmq_broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[pytest.MonkeyPatch]:
     for name in [name for name in os.environ if name.startswith(("OUTBOX_", "RABBITMQ_"))]:
-        monkeypatch.delenv(name)
+        # Other tests of this process have events with sealed fields, which no command starts without keys for.
+        if name != "OUTBOX_MASTER_KEYS":
+            monkeypatch.delenv(name)
     monkeypatch.setenv("DATABASE_URL", database)
     monkeypatch.setenv("RABBITMQ_URL", rabbitmq_broker.url)
     monkeypatch.setenv("OUTBOX_CONTEXTS", CONTEXT)
