@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # it.
 ERROR_KIND = (
     """"left"(regexp_replace("left"(split_part(COALESCE(error_message, ''::text), chr(10), 1), 300), """
-    "'(?<!^)[[:<:]][[:alnum:]_-]*[0-9][[:alnum:]_-]*'::text, '…'::text, 'g'::text), 200)"
+    "'(?<!^)[[:<:]][[:alnum:]_-]*[0-9][[:alnum:]_-]*'::text, '*'::text, 'g'::text), 200)"
 )
 
 outbox_deliveries = Table(
