@@ -100,7 +100,7 @@ async def test_an_event_that_comes_back_to_where_it_was_published_is_the_same(st
         LoggedEvent,
         "SELECT event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key, aggregate_version, "
         "payload::text, headers::text, timestamptz_send(occurred_at) AS occurred_at, "
-        "timestamptz_send(created_at) AS created_at FROM outbox_events",
+        "timestamptz_send(created_at) AS created_at FROM {outbox_events}",
     )
     await log.keys.give(rows, log)
     message = message_of(rows[0])
