@@ -26,8 +26,6 @@ from tests.bouncer import missing_pgbouncer, url_through_pooler
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until
 
-pytestmark = pytest.mark.servers
-
 # As a role, or its database, may have sessions begin.
 HOSTILE = {
     "default_transaction_isolation": "serializable",
