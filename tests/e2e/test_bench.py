@@ -82,7 +82,8 @@ def unlikely(figures: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-# Not `looking`, which does not find its tables since sessions pin their search path, nor `metrics`, too short for a scrape.
+# Not `looking`, which does not find its tables since sessions pin their search path, nor `metrics`: it is too short for
+# a scrape.
 @pytest.mark.parametrize("name", sorted({*FIGURES} - {"looking", "metrics"}))
 def test_every_measurement_tells_its_figures(postgres_server: Server, name: str) -> None:
     done = outbox("bench", "relay", "--short", "--only", name, "--json", DATABASE_URL=postgres_server.url)
