@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
 
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     from outbox_kernel.infrastructure.settings import Settings
 
@@ -39,9 +40,7 @@ async def looking(
     """Open a desk over one of the engine's connections, in a transaction that can change nothing."""
     try:
         with in_sentences(engine.url):
-            async with engine.connect() as pooled:
-                connection = (await pooled.get_raw_connection()).driver_connection
-                assert connection is not None  # noqa: S101 - a connection that was just opened has a driver's
+            async with engine.connect() as pooled, _lent(pooled) as connection:
                 async with connection.transaction(isolation="repeatable_read", readonly=True):
                     pinned = await pin(
                         connection,
@@ -61,3 +60,19 @@ async def looking(
         raise
     except PoolTimeoutError as error:
         raise TooManyLook("all connections of the dashboard are in use: try again in a moment") from error
+
+
+@asynccontextmanager
+async def _lent(pooled: AsyncConnection) -> AsyncIterator[asyncpg.Connection]:
+    """Give the driver's own connection, and end it where whoever had it was cancelled: nobody else may have it then.
+
+    asyncpg does not know whether a BEGIN that was cancelled has begun something. The next look would be a savepoint
+    in that transaction, with its snapshot, and what one pins there would stay for all who come later.
+    """
+    connection = (await pooled.get_raw_connection()).driver_connection
+    assert connection is not None  # noqa: S101 - a connection that was just opened has a driver's
+    try:
+        yield connection
+    except (asyncio.CancelledError, GeneratorExit):
+        connection.terminate()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -73,3 +74,30 @@ async def test_a_mistake_of_ours_keeps_its_own_words(engine: AsyncEngine) -> Non
     with pytest.raises(asyncpg.DivisionByZeroError):
         async with looking(engine, SETTINGS) as desk:
             await desk.run(Statement("SELECT 1 / 0"))
+
+
+async def test_wherever_a_look_is_cancelled_the_next_ones_see_all_of_it(
+    engine: AsyncEngine, outbox: Outbox
+) -> None:
+    """A BEGIN that was cancelled and happened all the same was the next look's transaction, and the one's after it."""
+
+    async def look() -> int:
+        async with looking(engine, SETTINGS) as desk:
+            count: int = (await desk.run(Statement("SELECT count(*) FROM {outbox_events}")))[0][0]
+            return count
+
+    await look()
+    turns, events, cancelled = 0, 0, 0
+    while True:
+        begun = asyncio.create_task(look())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if begun.done():
+            break
+        begun.cancel()
+        cancelled += (await asyncio.gather(begun, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+        await outbox.event()
+        events += 1
+        assert [await look(), await look()] == [events, events], f"cancelled after {turns} turns of the loop"
+        turns += 1
+    assert cancelled
