@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
+import pytest
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
@@ -86,6 +87,12 @@ def candidates(environ: Mapping[str, str] = os.environ) -> list[str]:
 def required(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a missing server fails the run even if nobody asked for that kind by name."""
     return environ.get("OUTBOX_REQUIRE_SERVICES", "") not in ("", "0")
+
+
+def require(missing: str | None) -> None:
+    """Leave the test out where the machine lacks what it needs; fail it where all must be there."""
+    if missing is not None:
+        (pytest.fail if required() else pytest.skip)(missing)
 
 
 def asked_for(environ: Mapping[str, str] = os.environ) -> bool:

@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.http.openapi import refusals
 from outbox_kernel.infrastructure.http.problems import RETRY_SECONDS, Problem, Refused
 from outbox_kernel.infrastructure.outbox.migrator import pending
 from outbox_kernel.infrastructure.outbox.statements import IS_READ_ONLY, insert_probe
+from outbox_kernel.infrastructure.postgres.explain import explain
 from outbox_kernel.infrastructure.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,9 +86,11 @@ class Health:
         except TimeoutError:
             return f"the database did not answer within {self._deadline_seconds:g} s"
         except Exception as error:  # noqa: BLE001 - whatever it is, this process is not ready, and its log says why
-            if str(error) != self._logged:
-                self._logged = str(error)
-                _log.warning("not ready: %s", error, extra={"action": "api.not_ready"})
+            # A sentence where there is one; else what the server said, without the statement.
+            told = str(explain(error, self._container[AsyncEngine].url) or error).partition("\n")[0]
+            if told != self._logged:
+                self._logged = told
+                _log.warning("not ready: %s", told, extra={"action": "api.not_ready"})
             return "the database cannot be reached, or refuses; the log says why"
 
     async def _ask_database(self) -> str | None:

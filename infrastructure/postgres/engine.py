@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
-import asyncpg
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
@@ -22,15 +21,22 @@ from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import hush_upgrades
 from outbox_kernel.infrastructure.postgres.connecting import connecting
 from outbox_kernel.infrastructure.postgres.explain import explained
+from outbox_kernel.infrastructure.postgres.hosts import (
+    CONNECT_TIMEOUT_SECONDS,
+    Hosts,
+    hosts_apart,
+    listed,
+    with_every_port,
+)
 from outbox_kernel.infrastructure.settings import names_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import asyncpg
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 APPLICATION_NAME = "outbox-kernel"
-CONNECT_TIMEOUT_SECONDS = 5.0
 # Firewalls forget a quiet connection after minutes without telling either side.
 POOL_RECYCLE_SECONDS = 900
 PORT_MAX = 65_535
@@ -65,8 +71,11 @@ def create_engine(
         **_connect_arguments(parsed, defaults, setting, pgbouncer=pgbouncer),
         **options.pop("connect_args", {}),
     }
-    # The query is asyncpg's to read, from the DSN; only a socket's folder is part of the address as well.
-    address = {key: value for key, value in parsed.query.items() if key == "host"}
+    # The query is asyncpg's to read, from the DSN; only a socket's folder, or several hosts, are the address as well.
+    several = len(listed(parsed.query.get("host"))) > 1
+    address = {
+        key: value for key, value in parsed.query.items() if key == "host" or (several and key == "port")
+    }
     engine = create_async_engine(
         parsed.set(drivername="postgresql+asyncpg", query=address),
         connect_args=arguments,
@@ -89,28 +98,24 @@ def parse_url(url: str | URL, setting: str = "DATABASE_URL") -> URL:
             setting, "has more than one @, so a password ends nowhere: write %40 for those within"
         )
     try:
-        parsed = make_url(url)
+        parsed = make_url(hosts_apart(url) if isinstance(url, str) else url)
     except (ArgumentError, ValueError):
         # Without its cause: SQLAlchemy's message quotes the text, password and all.
         raise BadSetting(setting, f"is no URL of a PostgreSQL database: {_REMEDY}") from None
+    parsed = with_every_port(parsed, setting)
     _check_address(parsed, setting)
     return parsed
 
 
 def _check_address(url: URL, setting: str) -> None:
     """Refuse what no connection can be made to, which the driver would tell in a traceback or take for the default."""
-    for host in [*_listed(unquote(url.host or "")), *_listed(url.query.get("host"))]:
+    for host in [*listed(unquote(url.host or "")), *listed(url.query.get("host"))]:
         if not host.startswith("/"):  # a socket's folder
             names_host(setting, host.partition(":")[0], _REMEDY)
-    ports = [*_listed(url.query.get("port")), *([] if url.port is None else [str(url.port)])]
+    ports = [*listed(url.query.get("port")), *([] if url.port is None else [str(url.port)])]
     for port in ports:
         if not (port.isdecimal() and 1 <= int(port) <= PORT_MAX):
             raise BadSetting(setting, f"names a port {port}, which is none of 1 to {PORT_MAX}: {_REMEDY}")
-
-
-def _listed(names: str | tuple[str, ...] | None) -> list[str]:
-    every = names if isinstance(names, tuple) else (names or "",)
-    return [name for each in every for name in each.split(",") if name]
 
 
 def _connect_arguments(
@@ -121,7 +126,7 @@ def _connect_arguments(
         "dsn": url.set(drivername="postgresql").render_as_string(hide_password=False),
         "timeout": CONNECT_TIMEOUT_SECONDS,
         # Not a listener of `do_connect`: any listener of a dialect slows each of its statements.
-        "async_creator_fn": partial(_connect_or_explain, setting),
+        "async_creator_fn": partial(_connect_or_explain, setting, Hosts(url)),
         "server_settings": {name: value for name, value in defaults.items() if name not in url.query},
     }
     if pgbouncer:
@@ -135,11 +140,11 @@ def _connect_arguments(
     return arguments
 
 
-async def _connect_or_explain(setting: str, **options: Any) -> asyncpg.Connection:
+async def _connect_or_explain(setting: str, hosts: Hosts, **options: Any) -> asyncpg.Connection:
     """Connect, and say in one sentence why that is refused: here nothing else can have raised an OSError."""
     try:
         with explained(options["dsn"]), connecting(make_url(options["dsn"])):
-            return await asyncpg.connect(**options)
+            return await hosts.connect(**options)
     except InfrastructureError as refusal:
         # The sentences name the setting that nearly all connections are of.
         refusal.args = (str(refusal).replace("DATABASE_URL", setting),)

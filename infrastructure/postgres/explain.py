@@ -82,7 +82,12 @@ def address_of(url: str | URL) -> str:
     if parsed.host:
         return f"{parsed.host}:{parsed.port or 5432}"
     hosts = parsed.query.get("host") or "the local socket"
-    return hosts if isinstance(hosts, str) else " or ".join(hosts)
+    if isinstance(hosts, str) and "," not in hosts:
+        return hosts
+    ports = parsed.query.get("port")
+    if isinstance(hosts, str) and isinstance(ports, str):
+        return " or ".join(map(":".join, zip(hosts.split(","), ports.split(","), strict=False)))
+    return " or ".join(hosts.split(",") if isinstance(hosts, str) else hosts)
 
 
 def database_of(url: URL) -> str:
@@ -95,7 +100,9 @@ def outbox_remedy(schema: str | None) -> str:
     # The tables may well be there, in the schema of another setting.
     if schema:
         return f"run `outbox migrate`, or correct OUTBOX_SCHEMA if its tables are not to be in {schema}"
-    return "run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are in a schema off the search path"
+    # A schema of the search path that may not be used is passed over without a word.
+    elsewhere = "in a schema off the search path, or without USAGE for this user"
+    return f"run `outbox migrate`, or set OUTBOX_SCHEMA if its tables are {elsewhere}"
 
 
 def _explain_one(error: BaseException, url: URL) -> InfrastructureError | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+import pytest_asyncio
 from attrs import frozen
 
-from tests import servers
+from tests import bank as banks
+from tests import relaying, servers
 from tests.asking import KEY
 from tests.migrated import migrated_database
 from tests.processes import Serving
@@ -53,3 +55,28 @@ def database(postgres_server: servers.Server) -> Iterator[str]:
 def api(database: str) -> Iterator[Api]:
     with serving(database) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def bank_url(postgres_server: servers.Server) -> Iterator[str]:
+    with banks.fresh_bank(postgres_server) as url:
+        yield url
+
+
+@asynccontextmanager
+async def staged(bank_url: str) -> AsyncIterator[relaying.Stage]:
+    """An outbox with nothing in it, and relays that end with it."""
+    engine, witness = banks.engine_of(bank_url), await relaying.connected(bank_url)
+    stage = await relaying.Stage.on(engine, witness)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+        await witness.close()
+        await engine.dispose()
+
+
+@pytest_asyncio.fixture
+async def stage(bank_url: str) -> AsyncIterator[relaying.Stage]:
+    async with staged(bank_url) as stage:
+        yield stage

@@ -94,6 +94,38 @@ def test_the_forms_of_libpq_are_accepted(url: str, shown: str) -> None:
     assert str(create_engine(url).url) == shown
 
 
+SEVERAL = "postgresql+asyncpg://u@/d?host=a%2Cb&port=1%2C2"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u@a:1,b:2/d", SEVERAL),
+        ("postgres://u@a:1,b:2/d?target_session_attrs=primary", SEVERAL),
+        ("postgresql://u@/d?host=a:1,b:2", SEVERAL),
+        ("postgresql://u@/d?host=a:1&host=b:2", SEVERAL),
+        ("postgresql://u@/d?host=a,b&port=1,2", SEVERAL),
+        ("postgresql://u@a,b:2/d", SEVERAL.replace("=1", "=5432")),
+        ("postgresql://u@[::1]:1,b:2/d", SEVERAL.replace("=a", "=%3A%3A1")),
+        ("postgresql://u@/d?host=/run/pg,b&port=1,2", SEVERAL.replace("=a", "=%2Frun%2Fpg")),
+        ("postgresql://u@/d?host=a,b&port=7", SEVERAL.replace("1%2C2", "7%2C7")),
+        ("postgresql://u:se,cret@h/d", "postgresql+asyncpg://u:***@h/d"),
+        ("postgresql://u:1234,cret@h:5432/d", "postgresql+asyncpg://u:***@h:5432/d"),
+    ],
+)
+def test_several_servers_are_named_in_each_form_of_libpq(url: str, shown: str) -> None:
+    """R12: of which one is the primary."""
+    assert create_engine(url).url.render_as_string() == shown
+
+
+@pytest.mark.parametrize("url", ["postgresql://u@/d?host=a,b,c&port=1,2", "postgresql://u@/d?host=a:x:y,b"])
+def test_several_servers_without_a_port_for_each_are_refused(url: str) -> None:
+    with pytest.raises(
+        BadSetting, match=r"^DATABASE_URL names several hosts, .*: write host1:5432,host2:5432"
+    ):
+        create_engine(url)
+
+
 @pytest.mark.parametrize("scheme", ["mysql", "sqlite", "postgresql+psycopg", "postgresql+psycopg2"])
 def test_another_driver_is_refused_with_what_to_write(scheme: str) -> None:
     with pytest.raises(
