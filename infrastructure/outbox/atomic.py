@@ -34,6 +34,7 @@ from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
 )
 from outbox_kernel.infrastructure.outbox.transaction import CapturedTransaction
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
+from outbox_kernel.infrastructure.telemetry.metrics import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,6 +56,8 @@ class OneTransaction:
         """Why nothing of it may commit any more."""
         self.rung: set[tuple[Engine, str]] = set()
         """Whose relays are told once it has committed."""
+        self.events_written = 0
+        """What the parts have left to its commit."""
         self._connection: Connection | None = None
         self._root: RootTransaction | None = None
         self._savepoints: Savepoints | None = None
@@ -90,6 +93,7 @@ class OneTransaction:
             return
         self._savepoints.check()  # since the server answers the COMMIT of what has failed with a rollback
         self.run.commit_whole(self._connection, self._root.commit)
+        written.add(self.events_written)
         for engine, channel in self.rung:
             wake_relays(engine, channel)
 
@@ -252,8 +256,11 @@ class Part:
 
     def commit(self) -> None:
         """Leave it to the run's commit."""
-        session = cast("AtomicTransaction", self.transaction).session
+        transaction = cast("AtomicTransaction", self.transaction)
+        session = transaction.session
         state = known_state_of(session)
+        self.whole.events_written += transaction.events_written
+        transaction.events_written = 0
         capture: Any = getattr(session, "_outbox_capture", None)
         if state is not None and state.wrote_by is not None and capture.channel is not None:
             self.whole.rung.add((state.wrote_by, capture.channel))

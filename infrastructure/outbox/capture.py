@@ -34,7 +34,7 @@ from outbox_kernel.infrastructure.outbox.statements import (
 )
 from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_columns
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
-from outbox_kernel.infrastructure.outbox.transaction import note_write, note_written_events
+from outbox_kernel.infrastructure.outbox.transaction import events_written, note_write, note_written_events
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.explain import explain
 from outbox_kernel.infrastructure.telemetry.metrics import written
@@ -157,8 +157,7 @@ class Capture:
             columns = [list(column) for column in zip(*envelopes, strict=True)]
             statement, values = insert_events(schema), (*columns, headers)
         written_in.wrote_by = connection.engine
-        note_written_events(session)
-        written.add(len(envelopes))
+        note_written_events(session, len(envelopes))
         return Outgoing(connection, statement, values, _explain)
 
     def _sealed(
@@ -202,6 +201,7 @@ class Capture:
             return  # a savepoint's release makes nothing durable
         state = state_of(session)
         state.end_spans(are_durable=True)
+        written.add(events_written(session))
         for known, flushed in state.flushed.items():
             aggregate = known.obj()
             # Not those that a savepoint's rollback has made new again: their story is yet to be stored.

@@ -9,12 +9,12 @@ from sqlalchemy import inspect
 
 from outbox_kernel.infrastructure.outbox.capture_state import state_of
 from outbox_kernel.infrastructure.outbox.record import OutboxRecord, map_outbox_table
+from outbox_kernel.infrastructure.outbox.records_written import count_records
 from outbox_kernel.infrastructure.outbox.sealing.records import use_master_keys
 from outbox_kernel.infrastructure.outbox.session import CapturedSession, sync_session_of
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import new_objects
 from outbox_kernel.infrastructure.outbox.uncaptured import note_dispatched
 from outbox_kernel.infrastructure.settings import Settings
-from outbox_kernel.infrastructure.telemetry.metrics import written
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.context import current_headers, event_context
@@ -47,6 +47,7 @@ class OutboxEventDispatcher:
         """Add the events, in their order, to what the session's next flush writes; all of them or none."""
         session = self._session
         if not isinstance(session, CapturedSession):
+            count_records(session)
             session.add_all([_record(event) for event in events])
             return
         events = list(events)
@@ -82,7 +83,6 @@ def _record(event: DomainEvent) -> OutboxRecord:
     told = {name: columns[name] and json.loads(columns[name]) for name in ("payload", "sensitive")}
     record = OutboxRecord(**{**columns, **told}, headers=dict(headers))
     note_dispatched(event, record)
-    written.add(1)
     return record
 
 

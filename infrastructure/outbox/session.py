@@ -27,8 +27,8 @@ from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (
 )
 from outbox_kernel.infrastructure.outbox.table_columns import raise_forgotten_columns
 from outbox_kernel.infrastructure.outbox.transaction import (
+    events_written,
     has_written,
-    has_written_events,
     note_connection,
     note_lent_connection,
     note_read,
@@ -76,7 +76,7 @@ class CapturedSession(Session):
         for obj in self:
             if isinstance(obj, AggregateRoot):
                 events += obj._uncommitted_events()
-        if not events and has_written_events(self):
+        if not events and events_written(self):
             return ["those that a flush has written"]  # and whose objects nobody holds any more
         return [type(event).__name__ for event in events]
 

@@ -51,7 +51,8 @@ class CapturedTransaction(SessionTransaction):
 
     # SQLAlchemy counts the loads of a process, and leaves on each object the number of the last one.
     wrote_before_load: int | None = None
-    wrote_events = False
+    # How many rows of the outbox it holds; a savepoint's are from its release on the outer one's.
+    events_written = 0
     # It has sent a statement in which more may be hidden than its kind says, such as text.
     may_have_written = False
     # What was filled in a part since it wrote, such as a collection, and may show what is undone with it.
@@ -79,8 +80,7 @@ class CapturedTransaction(SessionTransaction):
 
     def commit(self, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy declares it
         """Commit, with conflicts told as ConcurrencyError; `async with session.begin()` comes here as well."""
-        outer = self.parent
-        run = current_run() if outer is None else None
+        run = current_run() if self.parent is None else None
         try:
             self._send_rows()
             if run is None:
@@ -88,15 +88,12 @@ class CapturedTransaction(SessionTransaction):
             else:
                 run.commit(self, super().commit, may_have_effect)
         except (StaleDataError, DBAPIError) as error:
-            if outer is None and is_prepared(self):
+            if self.parent is None and is_prepared(self):
                 # COMMIT itself has failed, so nothing is left of what the objects show. SQLAlchemy waits with this
                 # for the rollback that its user still has to ask for.
                 restore_objects(self)
             raise_conflict(error)
             raise
-        if self.nested and isinstance(outer, CapturedTransaction):
-            outer.wrote_events |= self.wrote_events
-            outer.may_have_written |= self.may_have_written
 
     def rollback(self, _capture_exception: bool = False, _to_root: bool = False) -> None:  # noqa: FBT001, FBT002
         """Roll back, and with this the objects of the savepoints still open inside."""
@@ -138,9 +135,14 @@ class CapturedTransaction(SessionTransaction):
 
     def _remove_snapshot(self) -> None:
         super()._remove_snapshot()
-        if self.nested and self.wrote_before_load is not None:
-            # What a savepoint wrote is from its release on the outer one's to undo.
-            outer = _with_savepoint(cast("SessionTransaction", self.parent))
+        if self.nested:
+            # What a savepoint wrote is from its release on the outer one's, which may commit at once.
+            self._hand_on(_with_savepoint(cast("SessionTransaction", self.parent)))
+
+    def _hand_on(self, outer: CapturedTransaction) -> None:
+        outer.events_written += self.events_written
+        outer.may_have_written |= self.may_have_written
+        if self.wrote_before_load is not None:
             _note_write(outer, self.wrote_before_load)
             outer.filled = (outer.filled or {}) | (self.filled or {})
 
@@ -166,7 +168,7 @@ def note_connection(session: Session) -> None:
 
 def may_have_effect(session: Session) -> bool:
     """Whether the open transaction may have written anything that is not rolled back."""
-    if has_written(session) or has_written_events(session) or session.dispatch.after_begin:
+    if has_written(session) or events_written(session) or session.dispatch.after_begin:
         return True  # a listener is given the connection, too
     return any(each.may_have_written for each in _open(session))
 
@@ -232,14 +234,14 @@ def _from(transaction: SessionTransaction | None) -> Iterator[CapturedTransactio
         transaction = transaction.parent
 
 
-def note_written_events(session: Session) -> None:
-    """Note in the innermost savepoint, or in the transaction, that it holds rows of the outbox."""
-    _innermost(session).wrote_events = True
+def note_written_events(session: Session, events: int) -> None:
+    """Note in the innermost savepoint, or in the transaction, that it holds so many more rows of the outbox."""
+    _innermost(session).events_written += events
 
 
-def has_written_events(session: Session) -> bool:
-    """Whether the open transaction holds rows of the outbox that are not rolled back."""
-    return any(each.wrote_events for each in _open(session))
+def events_written(session: Session) -> int:
+    """Return how many rows of the outbox the open transaction holds that are not rolled back."""
+    return sum(each.events_written for each in _open(session))
 
 
 def after_unbirth(session: Session, instance: object) -> None:

@@ -252,7 +252,10 @@ def test_a_schema_that_cannot_be_a_name_is_refused() -> None:
 @pytest.mark.parametrize(
     ("schema", "hint"),
     [
-        (None, "or set OUTBOX_SCHEMA if its tables are in a schema off the search path"),
+        (
+            None,
+            "or set OUTBOX_SCHEMA if its tables are in a schema off the search path, or without USAGE for this user",
+        ),
         ("elsewhere", "or correct OUTBOX_SCHEMA if its tables are not to be in elsewhere"),
     ],
 )

@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.inbox.messages import read as read_message
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.outbox import OutboxMiddleware
-from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.kernel import DomainEvent, EventBus, event, sensitive
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.bank import Bank, engine_of

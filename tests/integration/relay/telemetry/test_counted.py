@@ -10,7 +10,9 @@ import pytest
 
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.telemetry import Metrics
+from outbox_kernel.infrastructure.telemetry.metrics import written
 from outbox_kernel.kernel import Reject
+from tests.domain import Wallet
 from tests.integration.relay.telemetry.reading import Numbers
 from tests.posting import BANK, TOPOLOGY
 from tests.posting import relay as publishing
@@ -99,7 +101,7 @@ def handled_together(bad: str) -> Any:
 async def test_a_run_that_ignores_its_cancellation_is_counted_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("workers", "running", "shift"):
+    for module in ("timeouts", "run", "shift"):
         monkeypatch.setattr(f"outbox_kernel.infrastructure.relay.{module}.GRACE_SECONDS", 0.1)
     metrics, leave = Metrics(), asyncio.Event()
 
@@ -186,3 +188,25 @@ async def test_one_round_counts_a_lost_lease_too(stage: Stage) -> None:
     await stage.put("a")
     await stage.relay(handler("h", lose), metrics=metrics).run_once()
     assert (await Numbers.of(metrics)).one("outbox.lease.losses") == 1
+
+
+async def test_what_an_atomic_run_records_counts_once_all_of_it_is_committed(stage: Stage) -> None:
+    seen: list[int] = []
+    failing = [True]
+
+    async def act(_event: Any) -> None:
+        for owner in ("eve", "dan"):
+            async with stage.uow() as uow:
+                uow.repository(Wallet).add(Wallet.open(owner))
+                await uow.commit()
+        seen.append(written.events - before)
+        if failing:
+            raise ValueError(failing.pop())
+
+    before = written.events
+    await stage.put("a")
+    await stage.drain(handler("h", act, atomic=True))
+    assert written.events == before
+    await stage.drain(handler("h", act, atomic=True), at=10)
+    assert seen[:2] == [0, 0]
+    assert written.events - before == 2
