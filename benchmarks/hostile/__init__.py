@@ -21,6 +21,7 @@ from benchmarks.hostile.watching import HEALTH, SECONDS_MAX, Taken, Watch, sent
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.http.tokens import sign
+from outbox_kernel.infrastructure.master_keys import new_master_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -108,7 +109,12 @@ async def _migrate(url: str) -> None:
 async def _server(url: str, key: str) -> AsyncIterator[tuple[str, int, int]]:
     """Serve as `outbox api` does, in a process of its own; yield where, and its id."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    settings = {"DATABASE_URL": url, "OUTBOX_API_TOKEN_KEY": key, "PYTHONPATH": path}
+    settings = {
+        "DATABASE_URL": url,
+        "OUTBOX_API_TOKEN_KEY": key,
+        "OUTBOX_MASTER_KEYS": new_master_key("bench"),
+        "PYTHONPATH": path,
+    }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "outbox_kernel", "api", "--port", "0"),
         stderr=asyncio.subprocess.PIPE,

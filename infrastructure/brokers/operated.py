@@ -9,7 +9,7 @@ import attrs
 from outbox_kernel.infrastructure.brokers.port import Broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from outbox_kernel.infrastructure.brokers.topology import Topology
 
@@ -80,6 +80,16 @@ class OperatedBroker(Broker, Protocol):
         """Read dead letters, the oldest first, and leave them there; say how many were not looked at."""
 
     async def replayed(
-        self, queue: str, /, *, choice: Choice, to: str | None, begin: Callable[[int], Callable[[int], None]]
+        self,
+        queue: str,
+        /,
+        *,
+        choice: Choice,
+        declared: Container[str],
+        to: str | None,
+        begin: Callable[[int], Callable[[int], None]],
     ) -> int:
-        """Send dead letters back to where they came from, or to another queue; return how many."""
+        """Send dead letters back to where they came from, if that is declared, or to a queue that is named.
+
+        Where one came from is what the broker says, or who buried it; not what it came with. Return how many.
+        """

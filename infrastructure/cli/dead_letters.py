@@ -7,6 +7,7 @@ import asyncio
 import attrs
 import click
 
+from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.brokers.operated import Choice
 from outbox_kernel.infrastructure.brokers.topology import DEAD_LETTER_QUEUE
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
@@ -63,7 +64,10 @@ def list_(*, source: str, message_id: str | None, queue: str | None, limit: int,
 @_queue
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @click.option(
-    "--to", type=QUEUE_NAME, metavar="QUEUE", help="To this queue instead of the one that each came from."
+    "--to",
+    type=QUEUE_NAME,
+    metavar="QUEUE",
+    help="To this queue instead of the one that each came from, which is to be one that a context declares.",
 )
 @json_option
 def replay(
@@ -72,9 +76,12 @@ def replay(
     """Send messages back to the queue that each came from, once what kept them from being stored is mended."""
     if (message_id is None and queue is None) != everything:
         raise click.UsageError("say which: --id ID, --queue NAME, or --all")
-    broker, choice = broker_of(Settings.from_environment()), Choice(message_id, queue)
+    settings = Settings.from_environment()
+    broker, choice = broker_of(settings), Choice(message_id, queue)
+    # Who says where to needs no context to say it.
+    declared = set() if to else {each.name for each in discover_topology(settings).queues}
     with progress("replay") as begin:
-        number = asyncio.run(broker.replayed(source, choice=choice, to=to, begin=begin))
+        number = asyncio.run(broker.replayed(source, choice=choice, declared=declared, to=to, begin=begin))
     if as_json:
         print_json({"replayed": number})
     else:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations import AggregateKey
     from outbox_kernel.infrastructure.operations.selection import Moment
-    from outbox_kernel.infrastructure.operations.stories import Delivery, Event, Failure, Story
+    from outbox_kernel.infrastructure.operations.stories import Delivery, Event, Failure, Story, ToldEvent
 
     Row = dict[str, object]
 
@@ -79,7 +79,7 @@ def show(*, event: UUID | int, as_json: bool) -> None:
     masking.know_events(Settings.from_environment())
     story = at_desk(lambda desk: stories.show(desk, event))
     if as_json:
-        print_json(attrs.asdict(story))
+        print_json(_plain(story))
         return
     print_rows([{"field": name, "value": _told(value)} for name, value in _facts(story).items()])
     if story.subscriptions:
@@ -116,7 +116,7 @@ def history(*, aggregate: AggregateKey, as_json: bool) -> None:
     masking.know_events(Settings.from_environment())
     told = at_desk(lambda desk: stories.history(desk, aggregate))
     if as_json:
-        print_json([attrs.asdict(each) for each in told])
+        print_json([_plain(each) for each in told])
         return
     print_rows(
         [
@@ -131,6 +131,14 @@ def history(*, aggregate: AggregateKey, as_json: bool) -> None:
             for each in told
         ]
     )
+
+
+def _plain(told: ToldEvent) -> Row:
+    """Return it as JSON takes it; what it says is that already, and may be deeper than Python walks."""
+    as_stored = ("payload", "headers")
+    plain = attrs.asdict(told, filter=lambda attribute, _: attribute.name not in as_stored)
+    names = (each.name for each in attrs.fields(type(told)))
+    return {name: getattr(told, name) if name in as_stored else plain[name] for name in names}
 
 
 @click.command("failed")

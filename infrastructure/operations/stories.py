@@ -109,6 +109,11 @@ class Story(ToldEvent):
     waits_for: str | None
     """What it waits for while nobody has subscribed to anything."""
 
+    @property
+    def died_at(self) -> datetime | None:
+        """When the latest of its deliveries died that are dead now; None: none is."""
+        return max((each.updated_at for each in self.deliveries if each.status == "dead"), default=None)
+
 
 @attrs.frozen(kw_only=True)
 class Failure:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.abilities import Relay
     from outbox_kernel.infrastructure.operations.desk import Desk
 
+TURN = "its turn"
 PAUSED = "an operator: its handler is paused, `outbox resume`"
 
 
@@ -60,7 +61,7 @@ class Waits:
             return None
         where = {name: delivery[name] for name in ("order_key", "handler", "position")}
         for earlier in await self.desk.run(EARLIER_DELIVERY, **where):
-            return f"its turn: event {earlier['event_id']} is {earlier['status']} for this handler"
+            return f"{TURN}: event {earlier['event_id']} is {earlier['status']} for this handler"
         kind = delivery["handler"], event["event_type"], event["event_version"]
         if reason := why_not([relay.abilities for relay in self.live], *kind):
             return f"a relay: {reason}"

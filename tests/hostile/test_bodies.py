@@ -54,7 +54,7 @@ def test_what_is_made_to_hurt_does_not(api: Api, taken: Taken, name: str) -> Non
 def test_whatever_is_sent_is_answered_soon(
     api: Api, taken: Taken, client: httpx.Client, request: pytest.FixtureRequest
 ) -> None:
-    """The long run (`make hostile`) sends a hundred times as many."""
+    """The long run (`make hostile`) sends ten times as many."""
     seed, rounds = request.config.getoption("--hypothesis-seed"), settings().max_examples // 2
     shapes = Shapes(str(seed))
     for number in range(rounds):

@@ -13,7 +13,7 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from outbox_kernel.infrastructure.brokers.operated import Choice, Finding, Letter
     from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
@@ -60,10 +60,18 @@ class RabbitBroker:
         return await dead_letters.listed(self.address, queue, most=most, choice=choice)
 
     async def replayed(
-        self, queue: str, *, choice: Choice, to: str | None, begin: Callable[[int], Callable[[int], None]]
+        self,
+        queue: str,
+        *,
+        choice: Choice,
+        declared: Container[str],
+        to: str | None,
+        begin: Callable[[int], Callable[[int], None]],
     ) -> int:
         """Send dead letters back."""
-        return await dead_letters.replayed(self.address, queue, choice=choice, to=to, begin=begin)
+        return await dead_letters.replayed(
+            self.address, queue, choice=choice, declared=declared, to=to, begin=begin
+        )
 
     def _link(self, name: str) -> Link:
         return Link(self.address, f"outbox {name}"[:_LINK_NAME_CHARACTERS_MAX])

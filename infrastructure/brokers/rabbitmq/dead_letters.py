@@ -24,7 +24,7 @@ from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Container, Mapping
 
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
@@ -65,12 +65,13 @@ async def replayed(
     queue: str,
     *,
     choice: Choice,
+    declared: Container[str],
     to: str | None = None,
     begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
 ) -> int:
-    """Send letters back to where they came from, or to another queue; return how many.
+    """Send letters back to where they came from, if that is declared, or to a queue that is named; return how many.
 
-    One that is not taken back holds up no other; the first of these is named at the end.
+    One that does not go back holds up no other; the first of these is named at the end.
     """
     number, refused = 0, list[str]()
     async with _opened(address, queue, leaves_some=choice != Choice()) as (channel, source):
@@ -80,7 +81,7 @@ async def replayed(
             if not choice.means(letter):
                 continue
             try:
-                await _send_back(address, channel, letter, message, to)
+                await _send_back(address, channel, letter, message, to or _home(letter, declared))
                 number += 1
             except ReplayRefused as refusal:
                 refused.append(str(refusal))
@@ -129,50 +130,59 @@ async def _walk(
         yield _letter(message), message
 
 
+def _home(letter: Letter, declared: Container[str]) -> str:
+    """Return the queue that it came from; what is on a letter may be a stranger's, so none but a declared one."""
+    if letter.queue is None:
+        raise ReplayRefused(f"{letter} does not say which queue it came from: name one with --to")
+    if letter.queue not in declared:
+        raise ReplayRefused(
+            f"{letter} says that it came from queue {letter.queue[:NAME_BYTES_MAX]!r}, which no context declares: name "
+            "it with --to if it is right"
+        )
+    return letter.queue
+
+
 async def _send_back(
     address: Address,
     channel: AbstractChannel,
     letter: Letter,
     message: AbstractIncomingMessage,
-    to: str | None,
+    queue: str,
 ) -> None:
-    queue = to or letter.queue
-    if queue is None:
-        raise ReplayRefused(f"{letter} does not say which queue it came from: name one with --to")
-    refusal = ReplayRefused(
-        f"queue {queue[:NAME_BYTES_MAX]!r} does not take {letter} back, for it is full or does not exist: "
-        "name another with --to"
-    )
-    if len(queue.encode()) > NAME_BYTES_MAX:
-        raise refusal
     with explained(address, STEP_SECONDS_MAX):
         async with asyncio.timeout(STEP_SECONDS_MAX):
             try:
                 # By the default exchange, to that queue alone: others have had it.
                 await channel.default_exchange.publish(sent_again(message), queue, mandatory=True)
             except DeliveryError:
-                raise refusal from None
+                raise ReplayRefused(
+                    f"queue {queue!r} does not take {letter} back, for it is full or does not exist: name another "
+                    "with --to"
+                ) from None
             await message.ack()
 
 
 def _letter(message: AbstractIncomingMessage) -> Letter:
+    """Tell of a letter by what the broker wrote; where it wrote nothing, by what is written in burying."""
     headers: Mapping[str, Any] = message.headers
-    death = _first_death(headers.get("x-death"))
-    by_broker = f"the broker: {death['reason']}" if "reason" in death else None
+    death = _last_death(headers.get("x-death"))
+    queue, reason, moment = (
+        (death.get("queue"), f"the broker: {death.get('reason')}", death.get("time"))
+        if death
+        else (headers.get(QUEUE_HEADER), headers.get(REASON_HEADER), headers.get(MOMENT_HEADER))
+    )
     return Letter(
         message.message_id,
         _text(headers.get("event_type")) or message.routing_key,
-        _text(headers.get(QUEUE_HEADER, death.get("queue"))),
-        _text(headers.get(REASON_HEADER, by_broker)),
-        _text(headers.get(MOMENT_HEADER, death.get("time"))),
+        *(_text(queue), _text(reason), _text(moment)),
         len(message.body),
     )
 
 
-def _first_death(deaths: object) -> Mapping[str, Any]:
-    """Return what the broker wrote when it first took the message for dead."""
-    if isinstance(deaths, list) and deaths and isinstance(deaths[-1], dict):
-        return deaths[-1]
+def _last_death(deaths: object) -> Mapping[str, Any]:
+    """Return what the broker wrote when it last took the message for dead: what is below, it may have come with."""
+    if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
+        return deaths[0]
     return {}
 
 

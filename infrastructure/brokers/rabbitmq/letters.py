@@ -11,7 +11,7 @@ from aio_pika import DeliveryMode, Message
 from outbox_kernel.infrastructure.brokers.port import MOMENT_HEADER, QUEUE_HEADER, REASON_HEADER, epitaph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from aio_pika.abc import AbstractIncomingMessage
 
@@ -27,14 +27,17 @@ _FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 
 
 def letter_of(message: AbstractIncomingMessage, queue: str, reason: str) -> Message:
-    """Return the message with what became of it."""
-    return _copy(message, {**message.headers, **epitaph(queue, reason)})
+    """Return the message with what became of it, and without what it tells of deaths before, which may be forged."""
+    return _copy(message, {**_without(message, _OF_THE_DEATH), **epitaph(queue, reason)})
 
 
 def sent_again(letter: AbstractIncomingMessage) -> Message:
     """Return a letter as it was before it died."""
-    gone = (*_OF_THE_DEATH, *_OF_THE_ROUTE)
-    return _copy(letter, {key: value for key, value in letter.headers.items() if key not in gone})
+    return _copy(letter, _without(letter, (*_OF_THE_DEATH, *_OF_THE_ROUTE)))
+
+
+def _without(message: AbstractIncomingMessage, gone: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in message.headers.items() if key not in gone}
 
 
 def _copy(message: AbstractIncomingMessage, headers: Mapping[str, Any]) -> Message:

@@ -6,6 +6,7 @@ from functools import cache
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_HALF_DONE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
+from outbox_kernel.kernel.errors import SecondCommit
 
 # How many are dead of what, by an index that has nothing else; with the newest of each.
 GROUPS = Statement("""
@@ -96,6 +97,19 @@ COUNT = Statement("""
 SELECT count(*) AS letters FROM {outbox_deliveries}
 WHERE status = 'dead' AND handler = :handler AND (:kind::text IS NULL OR error_kind = :kind)
 """)
+
+# How many of them are half done. Few die of that: what they died of is in the index, and then only those are looked at.
+HALF_DONE = Statement(f"""
+SELECT count(*) AS letters FROM (
+  SELECT DISTINCT error_kind FROM {{outbox_deliveries}}
+  WHERE status = 'dead' AND handler = :handler AND (:kind::text IS NULL OR error_kind = :kind)
+) AS died_of
+CROSS JOIN LATERAL (
+  SELECT FROM {{outbox_deliveries}} AS delivery
+  WHERE status = 'dead' AND handler = :handler AND delivery.error_kind = died_of.error_kind AND {IS_HALF_DONE}
+) AS half_done
+WHERE died_of.error_kind LIKE '{SecondCommit.__name__}%'
+""")  # noqa: S608 - the rule is ours
 
 # A handler's dead letters of some events, in the order of their turns.
 OF_EVENTS = Statement(f"""

@@ -98,12 +98,17 @@ SELECT {HIGHEST} AS position,
 # A handler's deliveries that are to be run, of so many looked at: those first that have failed.
 OPEN_OF = Statement("""
 SELECT seen.position, seen.event_id, seen.status, seen.attempts, seen.available_at, seen.updated_at, seen.error_message,
-       event.event_type, event.aggregate_type, event.aggregate_id, event.aggregate_key
+       event.event_type, event.aggregate_type, event.aggregate_id, event.aggregate_key,
+       earlier.event_id AS behind_event, earlier.status AS behind_status
 FROM (
   SELECT * FROM (
     SELECT * FROM {outbox_deliveries} WHERE NOT settled AND handler = :name LIMIT :look_max) AS looked_at
   WHERE status <> 'dead' ORDER BY attempts = 0, position LIMIT :deliveries_max) AS seen
 CROSS JOIN LATERAL (
   SELECT * FROM {outbox_events} AS event WHERE event.event_id = seen.event_id LIMIT 1) AS event
+LEFT JOIN LATERAL (
+  SELECT event_id, status FROM {outbox_deliveries} AS earlier
+  WHERE NOT settled AND earlier.order_key = seen.order_key AND handler = :name AND earlier.position < seen.position
+  ORDER BY earlier.position LIMIT 1) AS earlier ON seen.status = 'waiting'
 ORDER BY seen.attempts = 0, seen.position
 """)

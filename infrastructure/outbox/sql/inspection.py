@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, UNFINISHED, is_due, is_passed
+from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, UNFINISHED, is_due, is_passed, shown
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 
@@ -57,9 +57,10 @@ CROSS JOIN LATERAL (
   SELECT became.status, became.retry_count, became.processed_at, became.error_message
   FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1) AS became
 """
-SUMMARY = """
+SUMMARY = f"""
 event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key,
-aggregate_version, source, became.status, became.retry_count, occurred_at, created_at, not_before,
+aggregate_version, source, became.status, became.retry_count, {shown("occurred_at")} AS occurred_at,
+{shown("created_at")} AS created_at, CASE WHEN not_before IS NOT NULL THEN {shown("not_before")} END AS not_before,
 became.processed_at, became.error_message
 """
 # One event, by its id or its position, with what it said.
@@ -203,6 +204,16 @@ SELECT current_user::text AS role, (SELECT relname FROM pg_class WHERE oid = rel
 FROM unnest(ARRAY['{outbox_events}', '{outbox_deliveries}', '{outbox_receipts}', '{outbox_subscriptions}',
                   '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}', '{outbox_arrivals}']) AS relation (name)
 WHERE row_security_active(relation.name)
+""")
+
+# Which of these rights to these tables, as whoever works in the outbox's schema finds them, this user has.
+RIGHTS = Statement("""
+SELECT current_user::text AS role, wanted.right_name, wanted.table_name,
+       found.relnamespace::regnamespace || '.' || found.relname AS full_name,
+       has_table_privilege(found.oid, wanted.right_name) AS has_it
+FROM unnest(:rights::text[], :tables::text[]) AS wanted (right_name, table_name)
+JOIN pg_class AS found ON found.relname = wanted.table_name
+  AND found.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = '{outbox_events}'::regclass)
 """)
 
 # Where positions come from, beside the highest that was given.

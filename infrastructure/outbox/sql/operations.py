@@ -7,6 +7,7 @@ Relays lock deliveries in the same order.
 from __future__ import annotations
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    FROM_NOW_ON,
     IS_HALF_DONE,
     IS_SKIPPED,
     NOW,
@@ -18,6 +19,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
+from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
 
 # One operator at a time, so that two of them never wait for each other in a ring.
 TAKE_TURN = Statement(f"SELECT pg_advisory_xact_lock({OPERATORS_TURN})")
@@ -72,8 +74,8 @@ WITH wanted AS MATERIALIZED (
   UPDATE {{outbox_deliveries}} AS delivery
   SET status = 'waiting', attempts = 0, takeovers = least(delivery.takeovers, 2), alone = false,
       error_message = NULL, lease_relay = NULL, lease_epoch = NULL,
-      available_at = greatest({NOW}, (
-        SELECT not_before FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id)),
+      available_at = coalesce((
+        SELECT {FROM_NOW_ON} FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id), {NOW}),
       updated_at = {NOW}
   FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
@@ -113,8 +115,9 @@ SELECT event_id, handler FROM passed
 # As what a delivery is written that an operator asks for.
 _ASKED_FOR = f"""
 INSERT INTO {{outbox_deliveries}} AS present (event_id, position, handler, order_key, available_at)
-  SELECT event_id, position, name, CASE WHEN ordered AND aggregate_id IS NOT NULL AND not_before IS NULL
-           THEN aggregate_type || ':' || aggregate_id ELSE event_id::text END, greatest(not_before, {NOW})
+  SELECT event_id, position, name, coalesce(
+           CASE WHEN ordered AND not_before IS NULL AND length(aggregate_type) <= {NAME_CHARACTERS_MAX}
+             THEN aggregate_type || ':' || aggregate_id END, event_id::text), {FROM_NOW_ON}
   FROM due ORDER BY position
 """  # noqa: S608 - the rule is ours
 

@@ -6,6 +6,7 @@ first, a stretch at a time, and each answer says how far it has come.
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.outbox.sql.fragments import shown
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _BECAME = """
@@ -13,10 +14,12 @@ CROSS JOIN LATERAL (
   SELECT became.status, became.retry_count, became.processed_at, became.error_message
   FROM {outbox_status} AS became WHERE became.event_id = event.event_id LIMIT 1) AS became
 """
-_SUMMARY = """
+_SUMMARY = f"""
 event.position, event.event_id, event.event_type, event.event_version, event.aggregate_type, event.aggregate_id,
-event.aggregate_key, event.aggregate_version, event.source, became.status, became.retry_count, event.occurred_at,
-event.created_at, event.not_before, became.processed_at, became.error_message
+event.aggregate_key, event.aggregate_version, event.source, became.status, became.retry_count,
+{shown("event.occurred_at")} AS occurred_at, {shown("event.created_at")} AS created_at,
+CASE WHEN event.not_before IS NOT NULL THEN {shown("event.not_before")} END AS not_before, became.processed_at,
+became.error_message
 """
 _ASKED = """
 (:pattern::text IS NULL OR looked_at.event_type ~ :pattern)

@@ -10,11 +10,14 @@ from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
+import pytest
 
 from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.outbox.sql import inspection, listing, operations, standing
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from tests.plans import ROWS, Asked, offences, plans_of
+
+pytestmark = pytest.mark.servers
 
 # The transaction that has written half of them, and one of another server's.
 GIANT, RESTORED = 7, 10**15

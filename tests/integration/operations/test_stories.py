@@ -149,6 +149,24 @@ async def test_a_delivery_tells_what_it_waits_for(outbox: Any) -> None:
     assert await wait(second) == "an operator: its handler is paused, `outbox resume`"
 
 
+async def test_when_it_died_is_when_what_is_dead_now_did(outbox: Any) -> None:
+    """Whatever other handlers came to since then."""
+    event = await outbox.event()
+    await outbox.subscription()
+    await outbox.delivery(event)
+    died_at = await outbox.value(
+        "UPDATE outbox_deliveries SET updated_at = now() - interval '15 minutes' RETURNING updated_at"
+    )
+    await outbox.delivery(event, "done", handler="bank.Books")
+    await outbox.passed()
+    assert (await stories.show(outbox.desk, event)).died_at == died_at
+    await outbox.delivery(event, "waiting", handler="bank.Other")
+    told = await stories.show(outbox.desk, event)
+    assert (told.status, told.died_at) == ("open", died_at)
+    await outbox.execute("UPDATE outbox_deliveries SET status = 'done'")
+    assert (await stories.show(outbox.desk, event)).died_at is None
+
+
 async def test_who_holds_it_is_told_by_host_and_process(outbox: Any) -> None:
     event = await outbox.event()
     await outbox.delivery(event, "leased", lease=await outbox.relay())

@@ -380,6 +380,21 @@ def test_a_letter_that_cannot_go_back_is_named_with_the_remedy(typed: Typed, at_
     assert json.loads(typed("dead-letters", "replay", "--all", "--to", QUEUE, "--json")[1]) == {"replayed": 1}
 
 
+def test_no_letter_goes_to_a_queue_that_no_context_declares_unless_it_is_named(
+    typed: Typed, at_broker: Any
+) -> None:
+    """O1, T3: an optional one of a context is declared."""
+    typed("topology", "--apply", "--with", "messaging_audit")
+    at_broker(sending(b"1", to=DEAD, **{"x-outbox-queue": "messaging_audit"}))
+    at_broker(sending(b"2", to=DEAD, **{"x-outbox-queue": DEAD}))
+    said = sentence(typed("dead-letters", "replay", "--all"))
+    assert said == (
+        f"1 sent back, 1 left where they are: message m-1 says that it came from queue '{DEAD}', which no context "
+        "declares: name it with --to if it is right\n"
+    )
+    assert json.loads(typed("dead-letters", "replay", "--all", "--to", DEAD, "--json")[1]) == {"replayed": 1}
+
+
 # --- consume -------------------------------------------------------------------------------------------
 
 

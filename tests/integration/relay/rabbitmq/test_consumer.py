@@ -13,8 +13,8 @@ import pytest
 
 from outbox_kernel.infrastructure.brokers.port import REASON_HEADER
 from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
+from outbox_kernel.infrastructure.inbox.acknowledging import BATCH_BYTES_MAX
 from outbox_kernel.infrastructure.inbox.consumer import PREFETCH, Consumer
-from outbox_kernel.infrastructure.inbox.intake import BATCH_BYTES_MAX
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration

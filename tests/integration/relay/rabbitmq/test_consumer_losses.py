@@ -19,8 +19,8 @@ from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
 from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
 from outbox_kernel.infrastructure.cli.consume import Consuming
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay import RelaySettings
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.kernel import RetrySchedule
 from tests.integration.relay.rabbitmq.test_consumer import consuming, delivered, lies
@@ -219,7 +219,7 @@ async def test_a_connection_that_has_stood_in_peace_is_lost_for_the_first_time(
     post: Post, stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12: so it is told, even where nothing has arrived since the last time."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.receiving.PEACE_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.consumer.PEACE_SECONDS", 0.0)
     await post.declare()
     async with consuming(post, stage) as consumer:
         for _ in range(2):

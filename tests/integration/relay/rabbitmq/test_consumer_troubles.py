@@ -322,8 +322,8 @@ async def test_what_nobody_thought_of_is_told_with_its_traceback_and_tried_again
     async def pause(failures: int, _: asyncio.Event) -> None:
         pauses.append(failures)
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.intake.read", reading)
-    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.receiving.pause", pause)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.acknowledging.read", reading)
+    monkeypatch.setattr("outbox_kernel.infrastructure.inbox.consumer.pause", pause)
     await post.declare()
     await post.note("a")
     async with consuming(post, stage) as consumer:

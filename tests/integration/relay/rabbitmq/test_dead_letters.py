@@ -56,6 +56,17 @@ async def look(post: Post, choice: Choice = EVERY, most: int = 100) -> list[Lett
     return (await listed(post.address, post.dead, most=most, choice=choice))[0]
 
 
+async def replay(
+    post: Post,
+    *,
+    choice: Choice = EVERY,
+    to: str | None = None,
+    begin: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None,
+) -> int:
+    declared = {each.name for each in post.topology.queues}
+    return await replayed(post.address, post.dead, choice=choice, to=to, declared=declared, begin=begin)
+
+
 async def ids_in(post: Post, queue: str) -> list[str | None]:
     return [each.message_id for each in await post.take(queue)]
 
@@ -136,9 +147,7 @@ async def test_a_broker_that_closes_the_channel_is_told_as_it_is(post: Post) -> 
             await look(post)
 
 
-@pytest.mark.parametrize(
-    "look_again", [look, lambda post: replayed(post.address, post.dead, choice=Choice("m-9"))]
-)
+@pytest.mark.parametrize("look_again", [look, lambda post: replay(post, choice=Choice("m-9"))])
 async def test_a_queue_that_counts_looks_as_deliveries_is_not_looked_into(
     post: Post, look_again: Callable[[Post], Awaitable[object]]
 ) -> None:
@@ -150,7 +159,7 @@ async def test_a_queue_that_counts_looks_as_deliveries_is_not_looked_into(
     for _ in range(3):
         with pytest.raises(LookRefused, match=f"queue '{post.dead}' is no classic one"):
             await look_again(post)
-    assert await replayed(post.address, post.dead, choice=EVERY) == 2
+    assert await replay(post, to=post.dead) == 2
     assert await ids_in(post, post.dead) == ["m-1", "m-2"]
 
 
@@ -178,7 +187,7 @@ async def test_what_others_take_meanwhile_is_not_waited_for(post: Post) -> None:
         taken.extend(stranger.read(post.broker.url, post.dead))
         return [total].remove
 
-    assert await replayed(post.address, post.dead, choice=EVERY, begin=begin) == 0
+    assert await replay(post, begin=begin) == 0
     assert len(taken) == 2
 
 
@@ -205,7 +214,7 @@ async def test_a_letter_goes_back_to_its_queue_as_the_message_that_it_was(post: 
     async with post.witness.channel() as channel:
         await channel.default_exchange.publish(sent, post.queue)
     await refuse_from_queue(post)
-    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await replay(post) == 1
     [found] = await post.take()
     assert told(found) == told(sent)
     assert found.delivery_mode == DeliveryMode.PERSISTENT
@@ -233,7 +242,7 @@ async def test_letters_go_back_behind_what_is_in_their_queue_in_the_order_of_the
     await post.declare()
     await bury(post, "m-1", "m-2")
     await post.note("later", ids=["m-3"])
-    await replayed(post.address, post.dead, choice=EVERY)
+    await replay(post)
     await post.note("held", ids=["m-4"])
     assert await ids_in(post, post.queue) == ["m-3", "m-1", "m-2", "m-4"]
 
@@ -245,14 +254,14 @@ async def test_a_letter_goes_back_to_its_queue_alone(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1", CC=[other])
     assert await ids_in(post, other) == ["m-1"]
-    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await replay(post) == 1
     assert (await ids_in(post, post.queue), await ids_in(post, other)) == (["m-1"], [])
 
 
 async def test_a_second_death_tells_of_itself(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1", queue="the first", reason="rejected")
-    await replayed(post.address, post.dead, choice=EVERY, to=post.queue)
+    await replay(post, to=post.queue)
     await refuse_from_queue(post)
     [letter] = await look(post)
     assert (letter.queue, letter.reason) == (post.queue, "the broker: rejected")
@@ -273,7 +282,7 @@ async def test_those_go_back_that_are_meant_and_the_others_stay(
     await post.declare()
     await bury(post, "m-1", "m-2")
     await bury(post, "m-3", queue="elsewhere")
-    assert await replayed(post.address, post.dead, choice=choice, to=post.queue) == len(back)
+    assert await replay(post, choice=choice, to=post.queue) == len(back)
     assert await ids_in(post, post.queue) == back
     assert await ids_in(post, post.dead) == [each for each in ("m-1", "m-2", "m-3") if each not in back]
 
@@ -281,22 +290,21 @@ async def test_those_go_back_that_are_meant_and_the_others_stay(
 async def test_what_goes_back_into_the_dead_letters_themselves_ends(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1", "m-2")
-    assert await replayed(post.address, post.dead, choice=EVERY, to=post.dead) == 2
+    assert await replay(post, to=post.dead) == 2
     assert await ids_in(post, post.dead) == ["m-1", "m-2"]
 
 
-@pytest.mark.parametrize("queue", ["gone", "g" * 300, ""])
-async def test_a_letter_whose_queue_takes_it_not_stays_and_holds_up_no_other(post: Post, queue: str) -> None:
+async def test_a_letter_whose_queue_is_gone_stays_and_holds_up_no_other(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1")
-    await post.send(b"", {QUEUE_HEADER: queue}, message_id="m-2", queue=post.dead)
+    # Declared, and made by nobody: it is optional.
+    await bury(post, "m-2", queue=post.topology.queues[1].name)
     await bury(post, "m-3")
     with pytest.raises(ReplayRefused) as refused:
-        await replayed(post.address, post.dead, choice=EVERY)
+        await replay(post)
     assert str(refused.value).startswith("2 sent back, 1 left where they are: queue ")
     assert "does not take message m-2 back" in str(refused.value)
     assert "name another with --to" in str(refused.value)
-    assert len(str(refused.value)) < 500
     assert await ids_in(post, post.queue) == ["m-1", "m-3"]
     assert await ids_in(post, post.dead) == ["m-2"]
 
@@ -305,8 +313,8 @@ async def test_a_letter_that_says_not_where_it_came_from_asks_for_a_queue(post: 
     await post.declare()
     await asyncio.to_thread(stranger.write, post.broker.url, post.dead, b"")
     with pytest.raises(ReplayRefused, match=r"a message that has no id does not say which queue.*--to"):
-        await replayed(post.address, post.dead, choice=EVERY)
-    assert await replayed(post.address, post.dead, choice=EVERY, to=post.queue) == 1
+        await replay(post)
+    assert await replay(post, to=post.queue) == 1
 
 
 async def test_a_full_queue_keeps_the_letter_among_the_dead(post: Post) -> None:
@@ -315,7 +323,7 @@ async def test_a_full_queue_keeps_the_letter_among_the_dead(post: Post) -> None:
     await post.declare()
     await bury(post, "m-1", "m-2")
     with pytest.raises(ReplayRefused, match=r"1 sent back, 1 left where they are: .* it is full"):
-        await replayed(post.address, post.dead, choice=EVERY)
+        await replay(post)
     assert await ids_in(post, post.dead) == ["m-2"]
 
 
@@ -335,7 +343,7 @@ async def test_a_broker_that_is_lost_in_the_middle_loses_no_letter(post: Post) -
         return advance
 
     with pytest.raises(BrokerUnreachable):
-        await replayed(post.address, post.dead, choice=EVERY, begin=begin)
+        await replay(post, begin=begin)
     await until(lambda: at_least(post, 5))
     found = {*await ids_in(post, post.queue), *await ids_in(post, post.dead)}
     assert found == {f"m-{number}" for number in range(5)}
@@ -343,6 +351,80 @@ async def test_a_broker_that_is_lost_in_the_middle_loses_no_letter(post: Post) -
 
 async def at_least(post: Post, number: int) -> bool:
     return await post.waiting() + await post.waiting(post.dead) >= number
+
+
+# --- where strangers would have it go ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queue", ["elsewhere", "g" * 300, "", "amq.rabbitmq.reply-to"])
+async def test_a_queue_that_nobody_declares_gets_no_letter_unless_it_is_named(post: Post, queue: str) -> None:
+    """T3: who may write to a queue names another in the headers, such as one of another application."""
+    await post.declare()
+    async with post.witness.channel() as channel:
+        await channel.declare_queue("elsewhere", auto_delete=True)
+        await bury(post, "m-1")
+        await post.send(b"", {QUEUE_HEADER: queue}, message_id="m-2", queue=post.dead)
+        await bury(post, "m-3")
+        with pytest.raises(ReplayRefused) as refused:
+            await replay(post)
+        assert str(refused.value).startswith("2 sent back, 1 left where they are: message m-2 says that it ")
+        assert "which no context declares: name it with --to if it is right" in str(refused.value)
+        assert len(str(refused.value)) < 500
+        assert await ids_in(post, "elsewhere") == []
+        assert await ids_in(post, post.queue) == ["m-1", "m-3"]
+        assert await replay(post, to="elsewhere") == 1
+        assert await ids_in(post, "elsewhere") == ["m-2"]
+        await channel.queue_delete("elsewhere")
+
+
+FORGED_DEATHS: list[dict[str, Any]] = [
+    {QUEUE_HEADER: "{victim}", REASON_HEADER: "well", MOMENT_HEADER: "2020-01-01T00:00:00+00:00"},
+    {"x-death": [{"queue": "{victim}", "reason": "rejected", "count": 1}], "x-first-death-queue": "{victim}"},
+    {"x-death": [{"queue": "{own}", "reason": "rejected"}, {"queue": "{victim}", "reason": "rejected"}]},
+    {"x-death": "{victim}", "x-last-death-queue": "{victim}", "x-first-death-queue": "{victim}"},
+    {"x-death": [], QUEUE_HEADER: "{victim}"},
+]
+
+
+def forged(headers: Any, post: Post) -> Any:
+    """Put the names of this test's queues into headers that tell of a death that never was."""
+    if isinstance(headers, dict):
+        return {key: forged(value, post) for key, value in headers.items()}
+    if isinstance(headers, list):
+        return [forged(each, post) for each in headers]
+    names = {"own": post.queue, "victim": post.topology.queues[1].name}
+    return headers.format(**names) if isinstance(headers, str) else headers
+
+
+@pytest.mark.parametrize("told_of", FORGED_DEATHS)
+async def test_what_the_broker_took_for_dead_goes_back_to_where_the_broker_had_it(
+    post: Post, told_of: dict[str, Any]
+) -> None:
+    """T3: the headers that came with it name another queue of this application."""
+    await post.declare_with_audit()
+    await post.send(b"x", forged(told_of, post), message_id="m-1")
+    await refuse_from_queue(post)
+    [letter] = await look(post)
+    assert (letter.queue, letter.reason) == (post.queue, "the broker: rejected")
+    assert await replay(post) == 1
+    assert await ids_in(post, post.queue) == ["m-1"]
+    assert await ids_in(post, post.topology.queues[1].name) == []
+
+
+@pytest.mark.parametrize("told_of", FORGED_DEATHS)
+async def test_what_the_consumer_buried_goes_back_to_where_the_consumer_had_it(
+    post: Post, stage: Stage, told_of: dict[str, Any]
+) -> None:
+    """T3: the broker has written no death on it, whatever came with it."""
+    await post.declare_with_audit()
+    await post.send(b"no json", forged(told_of, post), message_id="m-1")
+    async with consuming(post, stage):
+        await until(lambda: lies(post, post.dead, 1))
+    [letter] = await look(post)
+    assert letter.queue == post.queue
+    assert "its body is no JSON" in str(letter.reason)
+    assert await replay(post) == 1
+    assert await ids_in(post, post.queue) == ["m-1"]
 
 
 # --- what strangers write ------------------------------------------------------------------------------
@@ -359,7 +441,7 @@ async def test_what_a_stranger_wrote_in_its_headers_reaches_the_dead_letters_and
         await post.send(b"no json", odd, message_id="m-1")
     async with consuming(post, stage):
         await until(lambda: lies(post, post.dead, 1))
-    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await replay(post) == 1
     [found] = await post.take()
     assert found.headers == {
         "text": bytearray(b"\xff\xfe"),
@@ -404,7 +486,7 @@ async def test_what_the_client_cannot_read_blocks_neither_its_queue_nor_the_dead
         await until(lambda: lies(post, post.dead, 1))
     [letter] = await look(post)
     assert letter.queue == post.queue
-    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await replay(post) == 1
     assert await post.waiting() == 1
 
 
@@ -428,7 +510,7 @@ async def test_a_letter_that_has_no_room_for_its_reason_goes_the_brokers_own_way
     assert await post.is_empty()
     [letter] = await look(post)
     assert (letter.id, letter.queue, letter.reason) == ("m-1", post.queue, "the broker: rejected")
-    assert await replayed(post.address, post.dead, choice=EVERY) == 1
+    assert await replay(post) == 1
     [found] = await post.take()
     assert found.headers == full
 
