@@ -21,6 +21,7 @@ from outbox_kernel.infrastructure.operations.health_of_code import examine_code
 from outbox_kernel.infrastructure.operations.health_of_ground import examine_ground
 from outbox_kernel.infrastructure.operations.health_of_hearing import examine_hearing
 from outbox_kernel.infrastructure.operations.health_of_keys import examine_keys
+from outbox_kernel.infrastructure.operations.health_of_rights import examine_rights
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview
@@ -75,6 +76,7 @@ async def _examine_database(
         checks += await _answered("migrations", engine, _examine_migrations(engine, settings))
         checks += await _answered("listen", engine, examine_hearing(engine, relay_settings))
         checks += await _answered("sessions", engine, _unless_unmigrated(examine_ground(at_desk), checks))
+        checks += await _answered("rights", engine, _unless_unmigrated(examine_rights(at_desk), checks))
         checks += await _answered("work", engine, _unless_unmigrated(_examine_work(at_desk), checks))
         checks += await _answered("tables", engine, examine_tables(at_desk))
         checks += await _answered("aggregates", engine, _examine_aggregates(engine))
