@@ -150,6 +150,8 @@ def outbox() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; a user's mistake ends in one sentence and a code, never in a traceback."""
+    if arguments is None:
+        leaving.take_process()
     words = sys.argv[1:] if arguments is None else list(arguments)
     as_json = "--json" in words
     try:

@@ -25,7 +25,6 @@ R = TypeVar("R")
 _log = logging.getLogger("outbox.start")
 
 EXIT_SIGNALLED = 128
-LEFT_OVER_SECONDS = 2.0
 # A batch in hand is tens of thousands of objects, which all go by themselves: by Python's 700 they are walked over and
 # over.
 GARBAGE_COUNTED_MAX = 20_000
@@ -36,7 +35,7 @@ def run_loop(work: Coroutine[Any, Any, R]) -> R:
     """Run it on uvloop where that is installed."""
     factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     runner = asyncio.Runner(loop_factory=factory)
-    threads = ThreadPoolExecutor(thread_name_prefix=_THREADS)
+    before, threads = {*threading.enumerate()}, ThreadPoolExecutor(thread_name_prefix=_THREADS)
     runner.get_loop().set_default_executor(threads)
     try:
         return runner.run(work)
@@ -47,11 +46,12 @@ def run_loop(work: Coroutine[Any, Any, R]) -> R:
             leaving.note(left)
         else:
             runner.close()
+        leaving.note_others(each for each in threading.enumerate() if each not in before)
 
 
 async def _left_over(threads: ThreadPoolExecutor) -> list[str]:
     """Cancel what still runs and what that begins, and name what has not ended in time."""
-    until = time.monotonic() + LEFT_OVER_SECONDS
+    until = time.monotonic() + leaving.LEFT_OVER_SECONDS
     while (tasks := _other_tasks()) and (rest := until - time.monotonic()) > 0:
         for task in tasks:
             task.cancel()
@@ -66,7 +66,7 @@ def _other_tasks() -> set[asyncio.Task[Any]]:
 
 def _threads_left() -> list[str]:
     every = [each for each in threading.enumerate() if each.name.startswith((_THREADS, HANDLERS_THREADS))]
-    deadline = time.monotonic() + LEFT_OVER_SECONDS
+    deadline = time.monotonic() + leaving.LEFT_OVER_SECONDS
     for thread in every:
         thread.join(max(0.0, deadline - time.monotonic()))
     return [each.name for each in every if each.is_alive()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,33 @@ def test_a_full_disk_behind_the_output_is_a_sentence(words: str) -> None:
 @pytest.mark.parametrize("line", ["outbox migrate --sql >&-", "outbox migrate --sql | head -1"])
 def test_an_output_that_nobody_reads_is_no_error(line: str) -> None:
     assert in_a_shell(line).stderr == ""
+
+
+WITHOUT_RABBITMQ = """
+import importlib.util
+import sys
+
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "aio_pika" else found(name, *more)
+sys.modules.update(dict.fromkeys(("aio_pika", "aiormq", "pamqp")))
+
+from outbox_kernel.infrastructure.cli import main
+
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [["list"], ["replay", "--all"]])
+def test_dead_letters_of_a_broker_whose_extra_is_missing_say_what_to_install(words: list[str]) -> None:
+    def run_without(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", WITHOUT_RABBITMQ, "dead-letters", *words, *more],
+            env=environment_with(RABBITMQ_URL="amqp://localhost/"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    sentence = "RabbitMQ's client is not installed: run `pip install 'outbox-kernel[rabbitmq]'`"
+    assert failed_in_one_sentence(run_without()) == sentence
+    assert json.loads(run_without("--json").stderr) == {"error": sentence, "kind": "MissingExtra"}

@@ -7,9 +7,10 @@ import pytest
 from tests.commands import outbox
 
 LEAVING = """
-import asyncio, threading
+import asyncio, sys, threading
+from concurrent.futures import ThreadPoolExecutor
 from outbox_kernel.errors import KernelError
-from outbox_kernel.infrastructure.cli import command_line, serving
+from outbox_kernel.infrastructure.cli import command_line, leaving, serving
 from outbox_kernel.kernel import calling
 
 never = asyncio.Event()
@@ -47,6 +48,13 @@ async def work():
             threading.Event().wait()
         asyncio.create_task(calling.awaitable(hang)(None))
         await asyncio.sleep(0)
+    if "own" in {kinds!r}:
+        threading.Thread(target=threading.Event().wait, name="own").start()
+    if "pool" in {kinds!r}:
+        ThreadPoolExecutor(thread_name_prefix="pool").submit(threading.Event().wait)
+    if "idle" in {kinds!r}:
+        ThreadPoolExecutor().submit(int).result()
+        threading.Thread(target=int).start()
     if "tidy" in {kinds!r}:
         asyncio.create_task(never.wait())
         await asyncio.get_running_loop().run_in_executor(None, int)
@@ -61,8 +69,9 @@ def command():
     print("done")
 
 command_line.LazyGroup.get_command = lambda *_: command
-serving.LEFT_OVER_SECONDS = 0.1
-command_line.main(["work"])
+leaving.LEFT_OVER_SECONDS = 0.1
+sys.argv = ["outbox", "work"]
+command_line.main()
 """
 BEHIND = "ended without waiting for what handlers have left behind: "
 
@@ -74,6 +83,8 @@ BEHIND = "ended without waiting for what handlers have left behind: "
         ("thread", "outbox-thread_0"),
         ("task, thread", "stubborn, outbox-thread_0"),
         ("function", "outbox-handler work.<locals>.hang"),
+        ("own", "own"),
+        ("own, pool", "own, pool_0"),
     ],
 )
 def test_what_does_not_end_is_named_and_not_waited_for(kinds: str, names: str) -> None:
@@ -82,8 +93,9 @@ def test_what_does_not_end_is_named_and_not_waited_for(kinds: str, names: str) -
     assert done.stderr == f"{BEHIND}{names}\n"
 
 
-def test_what_can_be_ended_is_ended_without_a_word() -> None:
-    done = outbox("-c", LEAVING.format(kinds="tidy"))
+@pytest.mark.parametrize("kinds", ["tidy", "idle", "tidy, idle"])
+def test_what_can_be_ended_is_ended_without_a_word(kinds: str) -> None:
+    done = outbox("-c", LEAVING.format(kinds=kinds))
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -105,3 +117,13 @@ def test_a_defect_ends_the_process_in_spite_of_what_was_left_behind() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{BEHIND}outbox-thread_0\nTraceback")
     assert done.stderr.endswith("ZeroDivisionError: by nought\n")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"), [("own, broken", "error: the database is gone"), ("own, defect", "by nought")]
+)
+def test_an_error_keeps_its_code_where_a_thread_of_a_handlers_own_stays(kinds: str, told: str) -> None:
+    done = outbox("-c", LEAVING.format(kinds=kinds))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert f"{BEHIND}own\n" in done.stderr
