@@ -67,7 +67,7 @@ async def run(*, short: bool = False, events: int | None = None) -> dict[str, An
         connection = await _prepared(full_url)
         await (await _prepared(empty_url)).close()
         begun = time.perf_counter()
-        await fill(connection, sizes)
+        await fill(full_url, sizes)
         filled_seconds = time.perf_counter() - begun
         async with _side(full_url) as full, _side(empty_url) as empty:
             pages = await _pages(connection, sizes)

@@ -28,12 +28,14 @@ class Scale:
     written: Callable[[float | None], str]
     units: tuple[float, ...]
     """The sizes in which people count them: below the first it is parts of that."""
+    least: float
+    """Where the axis ends of what was nothing all the while."""
 
     def top_of(self, values: Iterable[float | None]) -> float:
         """Return a round number at or above all of them."""
         highest = max((value for value in values if value is not None), default=0.0)
         if highest <= 0:
-            return self.units[0]
+            return self.least
         unit = max((each for each in self.units if each <= highest), default=self.units[0])
         following = min((each for each in self.units if each > unit), default=None)
         return _round_top(highest, unit, following)
@@ -46,8 +48,8 @@ def _round_top(highest: float, unit: float, following: float | None) -> float:
     return top if following is None or following < highest else min(top, following)
 
 
-DURATIONS = Scale(words.duration, (0.001, 1.0, 60.0, 3_600.0, 86_400.0))
-RATES = Scale(words.rate, (1 / 3_600, 1 / 60, 1.0))
+DURATIONS = Scale(words.duration, (0.001, 1.0, 60.0, 3_600.0, 86_400.0), least=1.0)
+RATES = Scale(words.rate, (1 / 3_600, 1 / 60, 1.0), least=1 / 3_600)
 
 
 def spark(values: Sequence[float | None], label: str) -> Markup:

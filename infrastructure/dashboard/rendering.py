@@ -11,7 +11,10 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from outbox_kernel.infrastructure.dashboard import charts, words
+from outbox_kernel.infrastructure.dashboard.meanings import meaning
 from outbox_kernel.infrastructure.dashboard.operator import Right
+from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
+from outbox_kernel.kernel.identity import stream_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +34,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update({name: getattr(words, name) for name in words.__all__})
+    made.filters["meaning"] = meaning
     made.globals.update(
         charts=charts, Right=Right, static_version=static_version(), aggregate_of=aggregate_of
     )
@@ -58,6 +62,8 @@ def address(base: str, path: str, **query: object) -> str:
 
 
 def aggregate_of(event: Any) -> str | None:
-    """Return whose event it is, as an operator types it."""
-    identity = event.aggregate_key or event.aggregate_id
-    return f"{event.aggregate_type}:{identity}" if identity is not None else None
+    """Return whose event it is, as an operator types it; None where it is no aggregate's that capture would write."""
+    kind, identity = event.aggregate_type, event.aggregate_key or event.aggregate_id
+    if identity is None or not kind or len(kind) > NAME_CHARACTERS_MAX or stream_key(identity) is None:
+        return None
+    return f"{kind}:{identity}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ NONE = "\N{EN DASH}"
 _STEPS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _LARGE = (("G", 1e9), ("M", 1e6), ("k", 1e4))
 ID_CHARACTERS = 8
+_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 # More of one value fills a page and shows nothing.
 VALUE_CHARACTERS_MAX = 20_000
 _MILLISECONDS_UNDER = 1.0
@@ -65,8 +67,10 @@ __all__ = [
     "amount",
     "at_least",
     "count",
+    "dotted",
     "duration",
     "exact",
+    "linked",
     "marked",
     "pretty",
     "rate",
@@ -145,7 +149,10 @@ def short_id(value: UUID | str) -> str:
 
 def pretty(value: Any) -> Markup:
     """Write JSON over several lines, as a person reads it; what is too long is cut, and says so."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    except RecursionError:
+        text = "nested too deeply for a page; `outbox show --json` prints it"
     if len(text) > VALUE_CHARACTERS_MAX:
         text = f"{text[:VALUE_CHARACTERS_MAX]}…\n({len(text):,} characters in all; `outbox show --json` prints them)"
     return escape(text)
@@ -160,6 +167,23 @@ def marked(sentence: str) -> Markup:
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
         for number, part in enumerate(parts)
     )
+
+
+def linked(sentence: str, base: str) -> Markup:
+    """Write a sentence in which each id of an event leads to it."""
+    parts = _ID.split(sentence)
+    links = [
+        Markup('<a href="{}/events/{}" title="{}">{}</a>').format(base, found, found, short_id(found))
+        for found in _ID.findall(sentence)
+    ]
+    return Markup("").join(
+        marked(part) + link for part, link in zip(parts, [*links, Markup("")], strict=True)
+    )
+
+
+def dotted(name: str) -> Markup:
+    """Write a name so that a narrow column breaks it after its dots."""
+    return Markup(".<wbr>").join(escape(part) for part in name.split("."))
 
 
 def sentence(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import SubscriptionState
 
+TYPES_MAX = 200
 RETIRED = "the subscription is retired"
 NOT_CARRIED = "no live relay carries it"
 NOT_FOR_TYPE = "the live relays that carry it do not know this event type"
@@ -53,6 +54,13 @@ class Relay:
 async def relays(desk: Desk) -> list[Relay]:
     """Return every relay with a lease, those included whose lease has run out and not been ended."""
     return [relay_of(row) for row in await desk.run(RELAYS)]
+
+
+def types_known(found: Iterable[Relay], name: str | None = None) -> list[str]:
+    """Return the event types that live relays run, or run by one handler; some of very many."""
+    live = [relay.abilities for relay in found if relay.live]
+    carried = [kinds for each in live for handler, kinds in each.items() if name in (None, handler)]
+    return sorted({kind for kinds in carried for kind in kinds})[:TYPES_MAX]
 
 
 def relay_of(row: Mapping[str, Any]) -> Relay:

@@ -9,9 +9,9 @@ import attrs
 from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from outbox_kernel.infrastructure.operations.glance import Glance, SubscriptionGlance
+    from outbox_kernel.infrastructure.operations.glance import Look, SubscriptionGlance
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Need:
 _ORDER = {"fail": 0, "warn": 1, "info": 2}
 
 
-def needs(seen: Glance) -> list[Need]:
+def needs(seen: Look) -> list[Need]:
     """Return what a person should look at."""
     every = [*_of_relays(seen), *_of_queues(seen), *_of_stranded(seen)]
     for subscription in seen.subscriptions:
@@ -39,7 +39,16 @@ def needs(seen: Glance) -> list[Need]:
     return sorted(every, key=lambda need: _ORDER[need.state])
 
 
-def _of_relays(seen: Glance) -> Iterator[Need]:
+def about(each: SubscriptionGlance, every: Iterable[Need]) -> list[Need]:
+    """Return those of all the needs that are a subscription's, by its name or by its queue."""
+    return [
+        need
+        for need in every
+        if need.name is not None and need.name == (each.source if need.kind == "queue" else each.name)
+    ]
+
+
+def _of_relays(seen: Look) -> Iterator[Need]:
     if not seen.live:
         yield Need("relays", "fail", "No relay lives: nothing is delivered", "Start `outbox relay`")
     for relay in seen.vanished:
@@ -51,7 +60,7 @@ def _of_relays(seen: Glance) -> Iterator[Need]:
         )
 
 
-def _of_queues(seen: Glance) -> Iterator[Need]:
+def _of_queues(seen: Look) -> Iterator[Need]:
     for queue in seen.queues:
         yield Need(
             "queue",
@@ -62,7 +71,7 @@ def _of_queues(seen: Glance) -> Iterator[Need]:
         )
 
 
-def _of_stranded(seen: Glance) -> Iterator[Need]:
+def _of_stranded(seen: Look) -> Iterator[Need]:
     for each in seen.stranded:
         yield Need(
             "stranded",
@@ -80,7 +89,7 @@ def _of_subscription(each: SubscriptionGlance, *, is_alive: bool) -> Iterator[Ne
             "dead",
             "fail",
             count(each.dead, "dead letter"),
-            "Mend the handler, then retry them; or skip them",
+            "Mend the cause, then retry them, or skip them; what waits behind them follows in order",
             each.name,
         )
     if each.is_unread and is_alive:

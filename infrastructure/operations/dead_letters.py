@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LETTERS_MAX = 50
 BEHIND_MAX = 100
 # Where a filter asks of the events, so many letters are looked at for one page.
-LOOK_MAX = 5_000
+LOOK_MAX = 2_000
 # So long one request works; what is left then is said, and another one goes on.
 WORK_SECONDS_MAX = 20.0
 _END = 2**62
@@ -155,12 +155,29 @@ async def letters(desk: Desk, meant: Meant, beyond: int = 0) -> Letters:
     return Letters(found, reached if looked_at == look_max else None, looked_at)
 
 
-async def matching(desk: Desk, meant: Meant) -> tuple[int, bool]:
-    """Count what is meant, and say whether there may be more: not all was looked at."""
-    if not meant.asks_of_events:
-        return await count_of(desk, meant.handler, meant.kind), False
-    batch = await _batch(desk, meant, await meant.arguments(desk), 0, look_max=LOOK_MAX)
-    return len(batch.chosen), batch.next is not None
+@attrs.frozen
+class Matching:
+    """How many dead letters are meant."""
+
+    deliveries: int
+    half_done: int = 0
+    """Of these."""
+    is_at_least: bool = False
+    """Whether there may be more: not all was looked at."""
+
+    @classmethod
+    def of(cls, chosen: Sequence[Chosen], *, is_at_least: bool = False) -> Matching:
+        """Count those that were chosen."""
+        return cls(len(chosen), sum(each.half_done for each in chosen), is_at_least)
+
+
+async def matching(desk: Desk, meant: Meant) -> Matching:
+    """Count what is meant."""
+    if meant.asks_of_events:
+        batch = await _batch(desk, meant, await meant.arguments(desk), 0, look_max=LOOK_MAX)
+        return Matching.of(batch.chosen, is_at_least=batch.next is not None)
+    half_done = await desk.run_one(sql.HALF_DONE, handler=meant.handler, kind=meant.kind)
+    return Matching(await count_of(desk, meant.handler, meant.kind), half_done["letters"])
 
 
 @attrs.frozen

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # So many events ahead of each place, and deliveries of each handler, are looked at.
 LAG_EVENTS_MAX = 1_000
-DELIVERIES_MAX = 5_000
+DELIVERIES_MAX = 2_000
 KINDS_DELIVERIES_MAX = 500
 GROUPS_MAX = 100
 OPEN_DELIVERIES_MAX = 20
@@ -91,23 +91,23 @@ class SubscriptionGlance:
             (self.paused_at is not None, "paused"),
             (self.stands_still is not None, "stands still"),
             (self.carried_by == 0, "unread" if self.is_unread else "not carried"),
+            (self.dead > 0, "dead letters"),
+            (self.retrying > 0, "retrying"),
         ):
             if holds:
                 return word
         return "delivering"
 
 
-@attrs.frozen
-class Glance:
-    """The state of an outbox, as far as one look shows it."""
+@attrs.frozen(kw_only=True)
+class Look:
+    """How subscriptions fare, all or one, with the relays that are to carry them."""
 
     relays: list[Relay]
     subscriptions: list[SubscriptionGlance]
     stranded: list[Stranded]
     queues: list[StuckQueue]
     dead: list[Group]
-    events: int
-    events_are_estimated: bool
 
     @property
     def live(self) -> list[Relay]:
@@ -120,20 +120,39 @@ class Glance:
         return [relay for relay in self.relays if not relay.live]
 
 
+@attrs.frozen(kw_only=True)
+class Glance(Look):
+    """The state of an outbox, as far as one look shows it."""
+
+    events: int
+    events_are_estimated: bool
+
+
 async def glance(desk: Desk) -> Glance:
     """Look at the whole outbox."""
-    found, dead = await relays(desk), await groups(desk, groups_max=GROUPS_MAX)
-    subscriptions = await _subscriptions(desk, None, found, dead)
     there_are = await desk.run_one(EVENTS_THERE_ARE, count_bytes_max=COUNT_BYTES_MAX)
     return Glance(
-        relays=found,
-        subscriptions=subscriptions,
-        stranded=await stranded(desk, found, subscriptions),
-        queues=stuck_queues(found),
-        dead=dead,
+        **await _look(desk, None),
         events=there_are["events"],
         events_are_estimated=there_are["is_estimated"],
     )
+
+
+async def look_at(desk: Desk, name: str) -> Look:
+    """Look at one subscription, and what bears on it; there may be nothing of that name."""
+    return Look(**await _look(desk, name))
+
+
+async def _look(desk: Desk, name: str | None) -> dict[str, Any]:
+    found, dead = await relays(desk), await groups(desk, handler=name, groups_max=GROUPS_MAX)
+    subscriptions = await _subscriptions(desk, name, found, dead)
+    return {
+        "relays": found,
+        "subscriptions": subscriptions,
+        "stranded": await stranded(desk, found, subscriptions, name),
+        "queues": stuck_queues(found),
+        "dead": dead,
+    }
 
 
 async def glance_at(desk: Desk, name: str) -> SubscriptionGlance | None:
@@ -177,6 +196,9 @@ class OpenDelivery:
     aggregate_type: str | None
     aggregate_id: UUID | None
     aggregate_key: str | None
+    behind_event: UUID | None
+    """The event that it waits behind."""
+    behind_status: str | None
 
 
 async def open_of(desk: Desk, name: str) -> list[OpenDelivery]:
@@ -191,13 +213,16 @@ async def pulse(desk: Desk) -> tuple[object, ...]:
 
 
 async def stranded(
-    desk: Desk, found: Sequence[Relay], subscriptions: Iterable[SubscriptionGlance]
+    desk: Desk,
+    found: Sequence[Relay],
+    subscriptions: Iterable[SubscriptionGlance],
+    name: str | None = None,
 ) -> list[Stranded]:
     """Find what waits for a relay that does not live; of each handler so many deliveries are looked at."""
     abilities = [relay.abilities for relay in found if relay.live]
     known = {each.name: each for each in subscriptions}
     waiting = []
-    for row in await desk.run(sql.KINDS, name=None, look_max=KINDS_DELIVERIES_MAX):
+    for row in await desk.run(sql.KINDS, name=name, look_max=KINDS_DELIVERIES_MAX):
         subscription = known.get(row["handler"])
         retired = subscription is not None and subscription.retired_at is not None
         reason = (

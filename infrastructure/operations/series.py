@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ from outbox_kernel.infrastructure.outbox.sql.series import LATENCIES, SERIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from outbox_kernel.infrastructure.operations.desk import Desk
 
 STEPS = 60
 WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATENCY_EVENTS_MAX = 20
 LATENCY_LOOK_MAX = 200
 
@@ -31,6 +31,8 @@ class Step:
     """Events in it."""
     lag_seconds: float | None
     """At its end; None: nobody knows, since the subscription was not there."""
+    seconds: float
+    """How long it was."""
 
 
 @attrs.frozen
@@ -38,13 +40,12 @@ class Series:
     """One subscription over time."""
 
     name: str
-    step_seconds: float
     steps: list[Step]
 
     @property
     def rates(self) -> list[float]:
         """Events per second, step by step."""
-        return [step.passed / self.step_seconds for step in self.steps]
+        return [step.passed / step.seconds for step in self.steps]
 
     @property
     def lags(self) -> list[float | None]:
@@ -64,24 +65,32 @@ class Latency:
 
 
 def moments(end: datetime, window: timedelta) -> list[datetime]:
-    """Return the moments between the steps of a window, its beginning and its end included."""
-    return [end - window * (1 - number / STEPS) for number in range(STEPS + 1)]
+    """Return the moments between the steps of a window, its end included.
+
+    They stand by the clock, so that what is past stays where it is whenever somebody looks. The last step goes on to
+    the end: it is as long as the others at least, and less than two of them.
+    """
+    step = window / STEPS
+    last = end - (end - _EPOCH) % step
+    return [*(last - step * number for number in range(STEPS, 0, -1)), end]
 
 
 async def series(desk: Desk, window: timedelta, name: str | None = None) -> list[Series]:
     """Tell of each subscription, or one, what it passed and how late it was."""
     asked = moments(await desk.clock(), window)
     rows = await desk.run(SERIES, moments=asked, name=name)
-    return [
-        Series(each, window.total_seconds() / STEPS, steps(list(found)))
-        for each, found in groupby(rows, key=lambda row: row["name"])
-    ]
+    return [Series(each, steps(list(found))) for each, found in groupby(rows, key=lambda row: row["name"])]
 
 
 def steps(rows: Sequence[Mapping[str, Any]]) -> list[Step]:
     """Make steps of running totals; a total that goes down is of readers that have been forgotten meanwhile."""
     return [
-        Step(now["at"], max(0, (now["passed"] or 0) - (before["passed"] or 0)), now["lag_seconds"])
+        Step(
+            now["at"],
+            max(0, (now["passed"] or 0) - (before["passed"] or 0)),
+            now["lag_seconds"],
+            (now["at"] - before["at"]).total_seconds(),
+        )
         for before, now in pairwise(rows)
     ]
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import sample as sql
-from outbox_kernel.infrastructure.relay.pausing import QUEUE
+from outbox_kernel.infrastructure.relay.outages import QUEUE
 from outbox_kernel.infrastructure.sample.failing import Failures
 from outbox_kernel.infrastructure.sample.shop import (
     CODE_VERSION,

@@ -50,4 +50,8 @@ async def done(
 
 def _sentence(text: str) -> str:
     # What is typed at a terminal is a box on the page that asks.
-    return sentence(text.replace("`outbox retry --again`", "retry with “again”"))
+    return sentence(
+        text.replace(
+            "`outbox retry --again`", "a retry from the dead letters, with the tick for what stopped halfway,"
+        )
+    )

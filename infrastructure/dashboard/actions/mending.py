@@ -77,10 +77,12 @@ def _mended(change: Change) -> Mended:
 
 def _told(result: Mended, word: str) -> tuple[str, dict[str, object]]:
     parts = [f"{count(result.changed, 'delivery', 'deliveries')} {word}"]
+    if word == "retried" and result.changed:
+        parts[0] += ": a relay runs " + ("it at its turn" if result.changed == 1 else "each at its turn")
     if result.half_done:
         parts.append(
             f"{count(result.half_done, 'delivery', 'deliveries')} left half done: a first effect has committed, "
-            "which a retry with “again” lets happen once more"
+            "which happens once more if they are retried with the tick for what stopped halfway"
         )
     if result.left:
         parts.append(f"{count(result.left, 'delivery', 'deliveries')} had gone on meanwhile and were left")

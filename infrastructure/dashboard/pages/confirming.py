@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from outbox_kernel.infrastructure.dashboard.pages.meant import ids_of, meant_of, said_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.operations import dead_letters, mending, subscriptions
+from outbox_kernel.infrastructure.operations.dead_letters import Matching
 from outbox_kernel.infrastructure.operations.glance import ahead_of, glance_at
 from outbox_kernel.infrastructure.operations.purging import stored_before
 from outbox_kernel.infrastructure.operations.selection import Moment, Selection
@@ -38,11 +39,11 @@ async def _mending(visit: Visit, verb: str) -> Response:
     async with visit.board.looking() as desk:
         if len(chosen) == 1:
             choose = mending.choose_for_retry if verb == "retry" else mending.choose_for_skip
-            number, is_more = len(await choose(desk, Selection(chosen[0], meant.handler))), False
+            found = Matching.of(await choose(desk, Selection(chosen[0], meant.handler)))
         elif chosen:
-            number, is_more = len(await dead_letters.chosen_of(desk, meant.handler, chosen)), False
+            found = Matching.of(await dead_letters.chosen_of(desk, meant.handler, chosen))
         else:
-            number, is_more = await dead_letters.matching(desk, meant)
+            found = await dead_letters.matching(desk, meant)
         now = await desk.clock()
     return visit.page(
         "confirm_mending.html",
@@ -50,8 +51,7 @@ async def _mending(visit: Visit, verb: str) -> Response:
         verb=verb,
         said=said,
         chosen=chosen,
-        number=number,
-        is_more=is_more,
+        found=found,
     )
 
 

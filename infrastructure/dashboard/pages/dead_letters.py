@@ -8,6 +8,7 @@ import attrs
 
 from outbox_kernel.infrastructure.dashboard.pages.meant import meant_of, said_of
 from outbox_kernel.infrastructure.dashboard.paging import FIELD, place_of
+from outbox_kernel.infrastructure.operations.abilities import relays, types_known
 from outbox_kernel.infrastructure.operations.dead_letters import count_of
 from outbox_kernel.infrastructure.operations.dead_letters import groups as grouped
 from outbox_kernel.infrastructure.operations.dead_letters import letters as listed
@@ -41,6 +42,7 @@ async def letters(visit: Visit) -> Response:
     async with visit.board.looking() as desk:
         found = await listed(desk, meant, place[0] if place else 0)
         total = await count_of(desk, meant.handler, meant.kind)
+        types = types_known(await relays(desk), meant.handler)
         now = await desk.clock()
     return visit.page(
         "letters.html",
@@ -49,6 +51,7 @@ async def letters(visit: Visit) -> Response:
         meant=attrs.asdict(meant, recurse=False),
         found=found,
         total=total,
+        types=types,
         is_narrowed=meant.asks_of_events,
         is_first=place is None,
         from_field=FIELD,

@@ -11,11 +11,13 @@ import attrs
 from outbox_kernel.infrastructure.dashboard.operator import Right
 from outbox_kernel.infrastructure.dashboard.paging import FIELD, place_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
+from outbox_kernel.infrastructure.operations.abilities import relays, types_known
 from outbox_kernel.infrastructure.operations.lineage import lineage
 from outbox_kernel.infrastructure.operations.searching import Query
 from outbox_kernel.infrastructure.operations.searching import search as searched
 from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
 from outbox_kernel.infrastructure.operations.stories import show
+from outbox_kernel.infrastructure.operations.waits import TURN
 from outbox_kernel.infrastructure.outbox.views import EVENT_STATES
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ async def search(visit: Visit) -> Response:
     place = place_of(visit.request)
     async with visit.board.looking() as desk:
         found = None if wrong else await searched(desk, query, place[0] if place else None)
+        types = types_known(await relays(desk))
         now = await desk.clock()
     return visit.page(
         "events.html",
@@ -53,6 +56,7 @@ async def search(visit: Visit) -> Response:
         is_first=place is None,
         missed=visit.asked("missed"),
         states=EVENT_STATES,
+        types=types,
         from_field=FIELD,
     )
 
@@ -96,12 +100,14 @@ async def story(visit: Visit) -> Response:
         told = await show(desk, event)
         kin = await lineage(desk, told.event_id)
         now = await desk.clock()
+    due = due_of(told)
     headers = told.headers if isinstance(told.headers, dict) else {"headers": told.headers}
     return visit.page(
         "event.html",
         now,
         event=told,
-        due=due_of(told),
+        due=due,
+        may_retry=visit.may(Right.RETRY) and any(each.may_retry for each in due),
         context=sorted(headers.items()),
         kin=kin,
         may_see=visit.may(Right.PAYLOAD),
@@ -121,6 +127,20 @@ class Due:
     held_by: str | None = None
     error_message: str | None = None
     alone: bool = False
+    is_let_go: bool = False
+    """Whether it is to be skipped once a relay comes to it."""
+
+    @property
+    def may_retry(self) -> bool:
+        """Whether to retry it could do anything: not for what has had no attempt yet, or stands behind another."""
+        if self.state == "waiting":
+            return self.is_let_go or bool(self.attempts and not self.is_behind)
+        return self.state in ("dead", "skipped")
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it waits for another event, which is named."""
+        return (self.waits_for or "").startswith(TURN)
 
 
 def due_of(story: Story) -> list[Due]:
@@ -134,7 +154,8 @@ def due_of(story: Story) -> list[Due]:
         attrs.evolve(_due(name, each.status, each, None, each.waits_for), is_subscribed=False)
         for name, each in deliveries.items()
     ]
-    return [*found, *left]
+    let_go = {each.handler for each in story.receipts if each.outcome == "skipped"}
+    return [attrs.evolve(each, is_let_go=each.name in let_go) for each in (*found, *left)]
 
 
 def _due(
@@ -142,6 +163,8 @@ def _due(
 ) -> Due:
     # What is to be typed at a terminal stands beside it as a button.
     waits_for = waits_for and waits_for.partition(": `outbox")[0]
+    if state == "dead":
+        waits_for = "you: mend the cause and retry it, or skip it"
     if delivery is None:
         return Due(name, state, is_subscribed=True, at=passed_at, waits_for=waits_for)
     return Due(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.operations import abilities
 from outbox_kernel.infrastructure.operations.overview import stuck_queues
-from outbox_kernel.infrastructure.relay.pausing import QUEUE
+from outbox_kernel.infrastructure.relay.outages import QUEUE
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from tests import servers
 from tests.e2e.browser.conftest import SCREENSHOTS, Site, axe, context_of, sample_outbox, served, violations
 
-WIDTHS = (1440, 1024, 390)
+WIDTHS = (1440, 1280, 1100, 1024, 390)
 LONG = quote("product:a-product-whose-key-is-so-long-that-no-column-has-room-for-all-of-it-0123456789")
 PAGES = {
     "overview": "/",
@@ -27,11 +27,13 @@ PAGES = {
     "subscription-away": "/subscription?name=warehouse",
     "dead-letters": "/dead-letters",
     "letters": "/dead-letters/of?handler=billing.ChargeCard",
+    "letters-of-a-kind": f"/dead-letters/of?handler=billing.ChargeCard&kind={quote('OSError: a long story ' * 9)}",
     "relays": "/relays",
     "retry": "/confirm/retry?handler=billing.ChargeCard",
     "rewind": "/confirm/rewind?name=stock.Reserve&since=24h&again=yes",
     "retire": "/confirm/retire?name=fraud.Score",
     "purge": "/confirm/purge?days=3",
+    "words": "/words",
     "nowhere": "/nowhere",
 }
 
@@ -48,12 +50,20 @@ def window(site: Site, browser: Browser) -> Iterator[BrowserContext]:
         yield context
 
 
+# What of a box is wider than it, and so stands over its edge.
+SPILT = """
+[...document.querySelectorAll('.card, .figures > div, .notice, .table, td')]
+  .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.textContent.trim().slice(0, 60))
+"""
+
+
 def looked_at(page: Page, site: Site, name: str) -> None:
     """See a page at each width, in light and in dark colours, and have axe see the widest and the narrowest."""
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider <= 0, f"{name} is {wider} px wider than a window of {width}"
+        assert page.evaluate(SPILT) == [], f"{name} in a window of {width}"
         page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
     page.emulate_media(color_scheme="dark")
     assert axe(page) == [], f"{name}, narrow and dark"
@@ -80,6 +90,18 @@ def test_one_events_story_looks_as_it_should(window: BrowserContext, site: Site)
     page.locator("td a.name").first.click()
     page.wait_for_url(re.compile("/events/[0-9a-f-]{36}$"))
     looked_at(page, site, "event")
+    page.close()
+
+
+def test_what_is_pressed_on_a_phone_is_as_high_as_a_finger(window: BrowserContext, site: Site) -> None:
+    page = window.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(site.url + "/events?type=webshop.order.placed&state=dead")
+    page.locator("td a.name").first.click()
+    for button in (page.locator("td.acts button"), page.locator("td.acts a")):
+        box = button.first.bounding_box()
+        assert box is not None
+        assert box["height"] >= 40
     page.close()
 
 
@@ -168,6 +190,30 @@ def test_a_page_is_fresh_without_being_loaded_again(window: BrowserContext, site
     assert page.locator("details").first.get_attribute("open") is not None
     assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
     site.execute("UPDATE outbox_relays SET host = 'relay-eu-2' WHERE host = 'relay-new'")
+    page.close()
+
+
+def test_what_is_fresh_is_the_whole_of_an_events_page(window: BrowserContext, site: Site) -> None:
+    """The heading says what the table says, whichever of them somebody looks at."""
+    page = window.new_page()
+    page.goto(site.url + "/events?type=webshop.order.placed&state=dead")
+    page.locator("td a.name").first.click()
+    page.wait_for_selector("#live-state:not([hidden])")
+    page.evaluate("window.loaded = 'once'")
+    event = page.url.rpartition("/")[2]
+    dead = f"event_id = '{event}' AND status = 'dead'"
+    handlers = site.value(
+        f"SELECT string_agg(quote_literal(handler), ', ') FROM outbox_deliveries WHERE {dead}"
+    )
+    for status, badge in (("waiting", "open"), ("dead", "dead")):
+        site.execute(
+            f"UPDATE outbox_deliveries SET status = '{status}' "
+            f"WHERE event_id = '{event}' AND handler IN ({handlers})"
+        )
+        page.wait_for_selector(f"td .badge:text-is('{status}')")
+        page.wait_for_selector(f"h1 .badge:text-is('{badge}')")
+        assert page.locator("dt:text-is('Died')").count() == (status == "dead")
+    assert page.evaluate("window.loaded") == "once"
     page.close()
 
 

@@ -76,7 +76,7 @@ def mends(page: Page, site: Site) -> None:
     assert left(site, HANDLER) == 21
     page.locator("td .id a").first.click()
     page.get_by_role("button", name=f"Retry {HANDLER}").click()
-    assert told(page) == "1 delivery retried."
+    assert told(page) == "1 delivery retried: a relay runs it at its turn."
     page.get_by_role("link", name=f"Skip {HANDLER}").click()
     page.get_by_role("button", name="Skip 1 delivery").click()
     assert told(page) == "1 delivery skipped."
@@ -86,7 +86,7 @@ def mends(page: Page, site: Site) -> None:
         box.check()
     page.get_by_role("button", name="Retry chosen…").click()
     page.get_by_role("button", name="Retry 2 deliveries").click()
-    assert told(page) == "2 deliveries retried."
+    assert told(page) == "2 deliveries retried: a relay runs each at its turn."
     page.locator("input[name=event]").first.check()
     page.get_by_role("button", name="Skip chosen…").click()
     page.get_by_role("button", name="Skip 1 delivery").click()
@@ -98,15 +98,15 @@ def mends(page: Page, site: Site) -> None:
     assert told(page) == "5 deliveries skipped."
     go(page, "Dead letters")
     page.get_by_role("link", name=re.compile(f"Retry all of {HANDLER}, SecondCommit")).click()
-    page.get_by_label("Again:").check()
+    page.get_by_label("Also run what stopped halfway, 1 of these").check()
     page.get_by_role("button", name="Retry 1 delivery").click()
-    assert told(page) == "1 delivery retried."
+    assert told(page) == "1 delivery retried: a relay runs it at its turn."
     page.goto(f"{site.url}/dead-letters/of?handler=stock.Reserve")
     page.get_by_label("Type").fill("webshop.order.*")
     page.get_by_role("button", name="Narrow").click()
     page.get_by_role("link", name="Retry all that match…").click()
     page.get_by_role("button", name="Retry 6 deliveries").click()
-    assert told(page) == "6 deliveries retried."
+    assert told(page) == "6 deliveries retried: a relay runs each at its turn."
     assert left(site, "stock.Reserve") == 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -48,14 +49,58 @@ async def test_a_delivery_is_retried_on_its_events_page(
     await outbox.passed()
     page = await visitor.get(f"/events/{event_id}")
     page = await visitor.did(page.form("/do/retry", handler=HANDLER))
-    assert "1 delivery retried." in page.text
+    assert "1 delivery retried: a relay runs it at its turn." in page.text
     assert "bank.Letters waiting 0" in page.text
+    # What has just been given all its attempts needs no other try.
+    assert [form.action for form in page.forms if form.action.endswith("/do/retry")] == []
     assert await statuses(outbox) == ["waiting"]
     said = line(told, "retry")
     assert (said["handler"], said["events"], said["outcome"]) == (HANDLER, [str(event_id)], "done")
     assert (said["changed"], said["left"], said["half_done"], said["again"]) == (1, 0, 0, False)
     # It is told once.
     assert "retried" not in (await visitor.get(f"/events/{event_id}")).text
+
+
+async def test_beside_a_retry_stands_what_may_happen_twice(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.subscription()
+    event_id = await outbox.failed_event()
+    await outbox.passed()
+    said = "such as charging a card, may happen again"
+    assert said in (await visitor.get(f"/events/{event_id}")).text
+    assert said in (await visitor.get(f"/confirm/retry?handler={HANDLER}")).text
+    await outbox.execute("UPDATE outbox_deliveries SET status = 'done'")
+    assert said not in (await visitor.get(f"/events/{event_id}")).text
+
+
+async def test_what_is_to_be_skipped_may_be_retried_before_it_is(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.subscription()
+    event_id = await outbox.failed_event(None, "waiting", attempts=0, error=None)
+    await outbox.passed()
+    await outbox.relay({HANDLER: {"bank.paid": 1}})
+    retries = [form for form in (await visitor.get(f"/events/{event_id}")).forms if "retry" in form.action]
+    assert retries == []
+    await outbox.receipt(event_id, outcome="skipped")
+    page = await visitor.get(f"/events/{event_id}")
+    page = await visitor.did(page.form("/do/retry", handler=HANDLER))
+    assert "1 delivery retried" in page.text
+    assert await outbox.rows("SELECT FROM outbox_receipts") == []
+
+
+async def test_what_waits_for_its_turn_leads_to_what_holds_it(outbox: Outbox, visitor: Visitor) -> None:
+    """To retry it would change nothing: it runs once the one before it is settled."""
+    wallet = uuid4()
+    await outbox.subscription()
+    dead = await outbox.failed_event(wallet)
+    behind = await outbox.failed_event(wallet, "waiting", attempts=0, error=None)
+    await outbox.passed()
+    page = await visitor.get(f"/events/{behind}")
+    assert "is dead for this handler" in page.text
+    assert f"/events/{dead}" in page.links
+    assert [form.action for form in page.forms if form.action.endswith("/do/retry")] == []
+    page = await visitor.get(f"/events/{dead}")
+    assert "you: mend the cause and retry it, or skip it" in page.text
+    await visitor.did(page.form("/do/retry", handler=HANDLER))
+    assert await statuses(outbox) == ["waiting", "waiting"]
 
 
 async def test_a_delivery_is_skipped_after_a_question(
@@ -96,7 +141,7 @@ async def test_all_of_a_group_is_retried_in_order_after_a_preview(
     assert f"Retry 2 deliveries of {HANDLER}" in question.text
     assert "Error KeyError: *" in question.text
     page = await visitor.did(question.form("/do/retry"))
-    assert "2 deliveries retried." in page.text
+    assert "2 deliveries retried: a relay runs each at its turn." in page.text
     assert await statuses(outbox) == ["waiting", "waiting", "dead"]
     assert line(told, "retry")["kind"] == "KeyError: *"
 
@@ -147,7 +192,8 @@ async def test_a_preview_that_has_not_looked_at_all_says_at_least(
         await outbox.failed_event()
     question = await visitor.get(f"/confirm/retry?handler={HANDLER}&type=bank.paid")
     assert "Retry at least 2 deliveries" in question.text
-    assert "3 deliveries retried." in (await visitor.did(question.form("/do/retry"))).text
+    page = await visitor.did(question.form("/do/retry"))
+    assert "3 deliveries retried: a relay runs each at its turn." in page.text
 
 
 async def test_where_there_is_nothing_to_do_the_question_says_so(outbox: Outbox, visitor: Visitor) -> None:
@@ -164,10 +210,15 @@ async def test_what_is_half_done_is_left_and_said_until_again_is_said(
     await outbox.failed_event()
     question = await visitor.get(f"/confirm/retry?handler={HANDLER}")
     page = await visitor.did(question.form("/do/retry"))
-    assert "1 delivery retried; 1 delivery left half done" in page.text
+    assert "1 delivery retried: a relay runs it at its turn; 1 delivery left half done" in page.text
+    question = await visitor.get(f"/confirm/retry?handler={HANDLER}")
+    assert "Also run what stopped halfway, 1 of these" in question.text
     page = await visitor.did(question.form("/do/retry"), again="yes")
-    assert "1 delivery retried." in page.text
+    assert "1 delivery retried: a relay runs it at its turn." in page.text
     assert await statuses(outbox) == ["waiting", "waiting"]
+    # Nobody is asked about what there is none of.
+    await outbox.failed_event()
+    assert "halfway" not in (await visitor.get(f"/confirm/retry?handler={HANDLER}")).text
 
 
 async def test_what_cannot_be_done_is_told_with_what_to_do(
@@ -180,7 +231,7 @@ async def test_what_cannot_be_done_is_told_with_what_to_do(
     page = await visitor.get(f"/events/{half}")
     page = await visitor.did(page.form("/do/retry"))
     assert "has committed a first effect of event" in page.text
-    assert "retry with “again” lets it run" in page.text
+    assert "a retry from the dead letters, with the tick for what stopped halfway, lets it run" in page.text
     assert line(told, "retry")["outcome"] == "refused"
 
 
@@ -188,7 +239,10 @@ async def test_what_went_on_meanwhile_is_left_and_said(outbox: Outbox, visitor: 
     events = [await outbox.failed_event() for _ in range(2)]
     question = await visitor.get(f"/confirm/retry?handler={HANDLER}&event={events[0]}&event={events[1]}")
     await outbox.execute("UPDATE outbox_deliveries SET status = 'done' WHERE event_id = $1", events[0])
-    assert "1 delivery retried." in (await visitor.did(question.form("/do/retry"))).text
+    assert (
+        "1 delivery retried: a relay runs it at its turn."
+        in (await visitor.did(question.form("/do/retry"))).text
+    )
 
 
 async def test_a_race_for_what_was_chosen_is_told(

@@ -150,6 +150,17 @@ async def test_a_search_keeps_what_was_asked_and_says_how_far_it_looked(
     assert "Looked at 100 events" in (await sample.get(further)).text
 
 
+async def test_the_types_that_relays_run_are_offered(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.relay({HANDLER: {"bank.paid": 1}, "bank.Other": {"bank.opened": 1}})
+    await outbox.relay({HANDLER: {"bank.gone": 1}}, live=False)
+    assert [each for each in (await visitor.get("/events")).suggestions if each] == [
+        "bank.opened",
+        "bank.paid",
+    ]
+    letters = await visitor.get(f"/dead-letters/of?handler={HANDLER}")
+    assert letters.suggestions == ["bank.paid"]
+
+
 async def test_a_search_that_finds_nothing_says_so(sample: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "SEARCH_SECONDS_MAX", 60.0)
     page = await sample.get("/events?type=webshop.nothing&since=1h&until=30m")
@@ -323,6 +334,21 @@ async def test_letters_of_one_kind_are_listed_to_choose_from(sample: Visitor) ->
     assert "half done" in (await sample.get("/dead-letters/of?handler=billing.ChargeCard")).text
 
 
+async def test_a_page_that_has_looked_at_dead_ones_alone_does_not_say_that_nothing_waits(
+    outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await outbox.subscription()
+    for _ in range(2):
+        await outbox.failed_event()
+    await outbox.passed()
+    path = f"/subscription?name={HANDLER}"
+    assert "nothing waits behind what did" in (await visitor.get(path)).text
+    monkeypatch.setattr(glance, "DELIVERIES_MAX", 2)
+    page = await visitor.get(path)
+    assert "All that were looked at are dead" in page.text
+    assert "nothing waits" not in page.text
+
+
 async def test_more_letters_than_fit_are_paged(outbox: Outbox, visitor: Visitor) -> None:
     for _ in range(52):
         await outbox.failed_event()
@@ -354,8 +380,14 @@ async def test_what_cannot_be_found_within_a_look_says_so(
 async def test_a_subscription_says_how_it_is(sample: Visitor) -> None:
     for name, words in (
         ("warehouse", "It stands still: RabbitMQ at broker-2.example"),
-        ("fraud.Score", "Events stand behind it, and no live relay carries it"),
+        ("fraud.Score", "No live relay carries it, and events stand behind it"),
         ("stock.Forecast", "An operator holds it"),
+        ("stock.Forecast", "cannot be run: "),
+        ("mail.Welcome", "Due for webshop.customer.imported, which no live relay carries"),
+        ("shipping.Track", "takes nothing from shipments"),
+        ("billing.ChargeCard", "21 dead letters Mend the cause"),
+        ("billing.ChargeCard", "billing.ChargeCard dead letters"),
+        ("mail.SendReceipt", "mail.SendReceipt retrying"),
         ("loyalty.Points", "It was retired"),
         ("shipping.Track", "of queue shipments"),
         ("search.IndexProducts", "takes events in any order"),
@@ -363,6 +395,36 @@ async def test_a_subscription_says_how_it_is(sample: Visitor) -> None:
         ("mail.Welcome", "retire webshop.customer.imported"),
     ):
         assert words in (await sample.get(f"/subscription?name={name}")).text, name
+
+
+async def test_a_subscription_says_that_no_relay_lives(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.subscription()
+    page = await visitor.get(f"/subscription?name={HANDLER}")
+    assert "No relay lives: nothing is delivered" in page.text
+
+
+async def test_subscriptions_stand_by_name_and_those_that_need_a_person_say_why(sample: Visitor) -> None:
+    """No row moves under a hand on its button, when another one begins to need somebody."""
+    page = await sample.get("/subscriptions")
+    names = [query_of(link)["name"] for link in page.links if link.startswith("/subscription?")]
+    assert [*dict.fromkeys(names)] == sorted({*names})
+    assert "fraud.Score unread No live relay carries it, and events stand behind it" in page.text
+
+
+async def test_what_waits_at_its_turn_leads_to_what_it_waits_behind(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.subscription()
+    dead = await outbox.failed_event(wallet := uuid4())
+    await outbox.failed_event(wallet, "waiting", attempts=0, error=None)
+    page = await visitor.get(f"/subscription?name={HANDLER}")
+    assert f"/events/{dead}" in page.links
+    assert ", which is dead" in page.text
+
+
+async def test_the_words_are_said_on_a_page_that_every_page_leads_to(
+    outbox: Outbox, visitor: Visitor
+) -> None:
+    assert "/words" in (await visitor.get("/")).links
+    assert "leased A relay has it in hand." in (await visitor.get("/words")).text
 
 
 async def test_a_name_that_never_subscribed_has_a_page_of_what_it_left(

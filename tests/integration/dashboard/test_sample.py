@@ -25,9 +25,11 @@ async def test_it_has_whatever_there_can_be(outbox: Outbox) -> None:
     assert await is_filled(outbox.desk)
     seen = await glance(outbox.desk)
     assert {each.state for each in seen.subscriptions} == {
+        "dead letters",
         "delivering",
         "paused",
         "retired",
+        "retrying",
         "stands still",
         "unread",
     }

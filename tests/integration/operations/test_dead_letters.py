@@ -10,6 +10,7 @@ import pytest
 
 from outbox_kernel.infrastructure.operations import dead_letters as module
 from outbox_kernel.infrastructure.operations.dead_letters import (
+    Matching,
     Meant,
     Mended,
     chosen_of,
@@ -103,7 +104,7 @@ async def test_a_filter_may_ask_of_the_events_too(outbox: Outbox) -> None:
     ):
         assert meant.asks_of_events
         assert [each.event_id for each in (await letters(outbox.desk, meant)).letters] == wanted
-        assert await matching(outbox.desk, meant) == (len(wanted), False)
+        assert await matching(outbox.desk, meant) == Matching(len(wanted))
 
 
 async def test_where_few_match_so_many_are_looked_at_and_the_next_page_goes_on(
@@ -115,11 +116,11 @@ async def test_where_few_match_so_many_are_looked_at_and_the_next_page_goes_on(
     meant = Meant(handler=HANDLER, event_type="bank.other")
     first = await letters(outbox.desk, meant)
     assert (first.letters, first.looked_at) == ([], 3)
-    assert await matching(outbox.desk, meant) == (0, True)
+    assert await matching(outbox.desk, meant) == Matching(0, is_at_least=True)
     second = await letters(outbox.desk, meant, first.next or 0)
     assert [each.event_id for each in second.letters] == [wanted]
     assert second.next is None
-    assert await matching(outbox.desk, ALL) == (5, False)
+    assert await matching(outbox.desk, ALL) == Matching(5)
 
 
 @pytest.mark.parametrize("batch_max", [1, 2, 500])
@@ -164,6 +165,10 @@ async def test_what_is_half_done_is_left_unless_its_effect_is_to_happen_again(ou
     [half, _] = await dead(outbox, HALF_DONE, "E")
     await outbox.receipt(half)
     assert (await letters(outbox.desk, ALL)).letters[0].half_done
+    of_type = Meant(handler=HANDLER, event_type="bank.*")
+    assert (
+        await matching(outbox.desk, ALL) == await matching(outbox.desk, of_type) == Matching(2, half_done=1)
+    )
     assert await retry_meant(outbox.desk, ALL) == Mended(1, 1, 0, is_over=True)
     assert await statuses(outbox) == ["dead", "waiting"]
     assert await retry_meant(outbox.desk, ALL, again=True) == Mended(1, 0, 0, is_over=True)

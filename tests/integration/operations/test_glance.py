@@ -118,6 +118,19 @@ async def test_what_is_left_to_do_is_listed_those_first_that_have_failed(outbox:
     assert (found[0].event_id, found[0].aggregate_id, found[0].event_type) == (failed, wallet, "bank.paid")
 
 
+async def test_what_waits_names_the_event_that_it_waits_behind(outbox: Outbox) -> None:
+    wallet = uuid4()
+    other = await outbox.failed_event(uuid4(), "dead")
+    dead = await outbox.failed_event(wallet, "dead")
+    behind = await outbox.failed_event(wallet, "waiting", attempts=0, error=None)
+    alone = await outbox.failed_event(uuid4(), "waiting", attempts=0, error=None)
+    found = {
+        each.event_id: (each.behind_event, each.behind_status) for each in await open_of(outbox.desk, HANDLER)
+    }
+    assert found == {behind: (dead, "dead"), alone: (None, None)}
+    assert other not in found
+
+
 async def test_how_much_there_is_from_a_position_on_is_counted_up_to_a_limit(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ MOMENTS = [NOW + timedelta(minutes=minute) for minute in range(3)]
 @pytest.mark.parametrize(
     ("highest", "written"),
     [
-        (0.0, "1 ms"),
+        (0.0, "1 s"),
         (0.0042, "5 ms"),
         (0.3, "500 ms"),
         (1.0, "1 s"),

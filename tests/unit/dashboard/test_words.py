@@ -94,6 +94,11 @@ def test_of_an_id_its_end_is_written_and_a_short_one_whole() -> None:
 
 def test_json_is_written_over_lines_escaped_and_cut_where_it_is_too_long() -> None:
     assert words.pretty({"a": "<b>"}) == "{\n  &#34;a&#34;: &#34;&lt;b&gt;&#34;\n}"
+    deep: list[object] = []
+    for _ in range(5_000):
+        deep = [deep]
+    # Some versions of Python write it, and others cannot.
+    assert "`outbox show --json` prints" in words.pretty(deep)
     long = words.pretty({"a": "x" * (words.VALUE_CHARACTERS_MAX + 1)})
     assert "characters in all" in long
     assert len(long) < words.VALUE_CHARACTERS_MAX + 200
@@ -111,3 +116,17 @@ def test_a_sentence_begins_with_a_capital_letter_unless_it_begins_with_a_name() 
     assert words.sentence("warehouse is paused") == "warehouse is paused."
     assert words.sentence("nothing…") == "nothing…"
     assert words.sentence("Really?") == "Really?"
+
+
+def test_a_name_breaks_after_its_dots_and_nowhere_else() -> None:
+    assert words.dotted("shop.<order>.placed") == "shop.<wbr>&lt;order&gt;.<wbr>placed"
+    assert words.dotted("order") == "order"
+
+
+def test_an_event_that_is_named_leads_to_it() -> None:
+    event = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
+    written = words.linked(f"its turn: event {event} is <dead> in `h`", "/ops")
+    assert written == (
+        f'its turn: event <a href="/ops/events/{event}" title="{event}">…099a8057</a> is &lt;dead&gt; in <code>h</code>'
+    )
+    assert words.linked("nobody", "") == "nobody"

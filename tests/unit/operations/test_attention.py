@@ -9,7 +9,7 @@ from uuid import UUID
 import attrs
 
 from outbox_kernel.infrastructure.operations.abilities import Relay, Stranded
-from outbox_kernel.infrastructure.operations.attention import needs
+from outbox_kernel.infrastructure.operations.attention import about, needs
 from outbox_kernel.infrastructure.operations.glance import Glance, SubscriptionGlance
 from outbox_kernel.infrastructure.operations.overview import StuckQueue
 
@@ -101,7 +101,9 @@ def test_queues_and_what_nobody_can_run_are_said_before_what_is_only_to_be_known
 def test_a_state_is_a_word_of_what_matters_most() -> None:
     for changes, state in (
         ({}, "delivering"),
-        ({"carried_by": 0}, "not carried"),
+        ({"dead": 1, "retrying": 1}, "dead letters"),
+        ({"retrying": 1}, "retrying"),
+        ({"carried_by": 0, "dead": 1}, "not carried"),
         ({"carried_by": 0, "lag_events": 2}, "unread"),
         ({"stands_still": "away", "carried_by": 0}, "stands still"),
         ({"paused_at": NOW, "stands_still": "away"}, "paused"),
@@ -109,6 +111,24 @@ def test_a_state_is_a_word_of_what_matters_most() -> None:
         ({"retired_at": NOW, "paused_at": NOW}, "retired"),
     ):
         assert attrs.evolve(FINE, **changes).state == state
+
+
+def test_each_who_needs_a_person_is_told_its_own() -> None:
+    queue = StuckQueue("bank.Letters", NOW, "host-1", 7, "it is not there")
+    held, dead = attrs.evolve(FINE, name="held", paused_at=NOW), attrs.evolve(FINE, name="dead", dead=1)
+    fed = attrs.evolve(FINE, name="fed", source="bank.Letters")
+    glance = seen(subscriptions=[FINE, dead, fed, held], queues=[queue])
+    every = needs(glance)
+    # A queue may be called as a handler is.
+    assert about(FINE, every) == []
+    assert [need.kind for need in about(fed, every)] == ["queue"]
+    assert [need.kind for need in about(dead, every)] == ["dead"]
+
+
+def test_what_has_no_name_is_of_no_subscription() -> None:
+    glance = seen(relays=[])
+    assert [need.kind for need in needs(glance)] == ["relays"]
+    assert about(FINE, needs(glance)) == []
 
 
 def test_relays_are_told_apart_by_their_leases() -> None:
