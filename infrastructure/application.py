@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox_kernel.infrastructure.brokers.carrying import publishers_of
 from outbox_kernel.infrastructure.brokers.discovery import undeclared_queues
+from outbox_kernel.infrastructure.calling import check_buildable
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database.session import session_factory
 from outbox_kernel.infrastructure.database.unit_of_work import SqlAlchemyUnitOfWork
@@ -36,10 +37,8 @@ from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_ur
 from outbox_kernel.infrastructure.postgres.explain import explained
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
-from outbox_kernel.infrastructure.relay.engine import relay_engine
-from outbox_kernel.infrastructure.relay.hosting import Hosted
-from outbox_kernel.infrastructure.relay.roster import check_buildable
-from outbox_kernel.infrastructure.relay.settings import about_relay
+from outbox_kernel.infrastructure.relay.serving import Hosted
+from outbox_kernel.infrastructure.relay.settings import about_relay, relay_engine
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, TelemetrySettings
 from outbox_kernel.infrastructure.telemetry.tracing import tracing

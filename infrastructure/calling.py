@@ -18,9 +18,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from lagom import Container
+from lagom.exceptions import UnresolvableType
 from sqlalchemy.ext.asyncio import async_scoped_session
 from sqlalchemy.orm import scoped_session
 
+from outbox_kernel.infrastructure.errors import HandlerNotBuilt
 from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import secrets_of, traceback_of
 from outbox_kernel.infrastructure.scopes import scopes_of
@@ -29,6 +31,8 @@ from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.wire.types import is_union, unwrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from outbox_kernel.infrastructure.scopes import AnyContainer, Make
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
@@ -222,3 +226,38 @@ def _check_usable(function: Callable[..., Any], name: str, made: object) -> None
             f"{function.__qualname__} is not `async`, and its {name!r} is of no use there, being of {cls.__name__}; "
             "declare it `async def`, or let it ask for what blocks"
         )
+
+
+async def check_buildable(registrations: Iterable[HandlerRegistration], container: AnyContainer) -> None:
+    """Raise HandlerNotBuilt unless the container can make every handler; for start-up (R14)."""
+    for registration in registrations:
+        handler, is_class = registration.handler, isinstance(registration.handler, type)
+        try:
+            made = await made_once(registration, container)
+        except DefinitionError as error:
+            raise HandlerNotBuilt(f"handler {registration.name!r} cannot be called: {error}") from error
+        except Exception as error:
+            asking = "its constructor asks" if is_class else "it asks"
+            own = error.what if isinstance(error, NotMade) else handler.__name__
+            reason = error.__cause__ if isinstance(error, NotMade) else error
+            ours = isinstance(container, Container)
+            remedy = f"register what {asking} for in a wiring module" if ours else f"let it make {own}"
+            raise HandlerNotBuilt(
+                f"handler {registration.name!r} cannot be made by the container ({_lacking(reason)}): {remedy}"
+            ) from error
+        if is_class and not callable(getattr(made, "handle", None)):
+            raise HandlerNotBuilt(
+                f"for handler {registration.name!r} the container gives {made!r:.80}, which has no `handle`: let it "
+                f"return an instance of {handler.__name__}"
+            )
+
+
+def _lacking(error: BaseException | None) -> str:
+    """Say what there is not: the container names only what was asked for, and the rest in its causes."""
+    path: list[str] = []
+    while isinstance(error, UnresolvableType):
+        if error.dep_type not in path:
+            path.append(error.dep_type)
+        error = error.__cause__ or error.__context__
+    words = [" needs ".join(path)] if path else []
+    return ": ".join(words if error is None else [*words, f"{type(error).__name__}: {error}"])

@@ -22,8 +22,8 @@ from outbox_kernel.infrastructure.cli.serving import (
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.relay.subscription import check_names, claim_of
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 `Consumer` empties queues, each through an inlet and a `Receiving` of its own, so that what one fails over stops no
 other. A `Receiving` opens the inlet, and opens it anew after every loss. Its `Intake` reads batches (`messages`: a
 message as an event, or why it cannot be one), stores them in one statement (`storing`) and acknowledges after that
-commit; `Burying` moves what cannot be stored to the dead letters. `troubles` logs what is wrong once, and keeps it
-for `status` and `doctor`.
+commit (`acknowledging`); `Burying` moves what cannot be stored to the dead letters. `troubles` logs what is wrong once,
+and keeps it for `status` and `doctor`.
 
 `outbox consume` calls it, with a relay that runs the handlers of those queues. Nothing here knows which broker it is:
 what it needs is the port `Inlet`, whose suite is tests/conformance/consuming.
 
-It may import the kernel, `postgres`, the ports of `brokers`, the outbox's statements, and the relay with its line.
+It may import the kernel, `postgres`, the ports of `brokers`, the statements of `outbox`, and the relay.
 """
 
 from outbox_kernel.infrastructure.inbox.messages import Received, Unstorable, read

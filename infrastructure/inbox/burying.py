@@ -37,7 +37,6 @@ class Burying:
     on_settled: Callable[[], None]
     """Called when a message is out of the queue."""
     counts: QueueCounts | None = None
-    """Where what is buried is counted, if anybody asks for numbers."""
     _kept: list[tuple[Incoming, str]] = attrs.Factory(list)
     _changed: asyncio.Event = attrs.Factory(asyncio.Event)
     _has_given_up: bool = False

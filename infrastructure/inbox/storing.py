@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outbox_kernel.infrastructure.master_keys import MasterKeys
-    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.outbox.own_connection import Line
 
 # Each finds what others, who stored the same event at the same moment, have committed by then.
 ROUNDS_MAX = 3

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import attrs
 
 from outbox_kernel.infrastructure.brokers.port import TopologyConflict
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
-from outbox_kernel.infrastructure.relay.pausing import Pause
-from outbox_kernel.infrastructure.relay.running import storable
+from outbox_kernel.infrastructure.relay.outages import Pause
+from outbox_kernel.infrastructure.relay.retry import storable
+from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable
 
 _log = logging.getLogger("outbox.consumer")
@@ -30,10 +29,7 @@ REPEAT_SECONDS = 60.0
 
 async def pause(failures: int, end: asyncio.Event) -> None:
     """Wait before the next try, unless there is to be none."""
-    seconds = EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await end.wait()
+    await happens(end, EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0)
 
 
 @attrs.define(eq=False)
@@ -54,8 +50,7 @@ class Trouble:
         is_known = isinstance(error, TROUBLE)
         sentence = str(error) if is_known else f"{type(error).__name__}: {error}"
         self._log(sentence, None if is_known else error)
-        reason, before = storable(sentence), self.pause
-        self.pause = Pause(reason, before.since if before else datetime.now(UTC))
+        before, self.pause = self.pause, Pause.over(storable(sentence), self.pause)
         if self.pause != before:
             self.on_change()
 

@@ -14,9 +14,9 @@ from outbox_kernel.infrastructure.operations.overview import (
     state_of,
     stuck_queues,
 )
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql.gauges import GAUGES
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.telemetry import instruments as numbers
 from outbox_kernel.infrastructure.telemetry.metrics import ASK_SECONDS_MAX, Sample
 

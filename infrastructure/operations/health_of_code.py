@@ -8,7 +8,7 @@ from outbox_kernel.infrastructure.brokers.discovery import discover_topology, un
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError, ProjectElsewhere
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from outbox_kernel.infrastructure.relay.roster import check_names, claim_of
+from outbox_kernel.infrastructure.relay.subscription import check_names, claim_of
 from outbox_kernel.kernel import check_upcasters
 from outbox_kernel.kernel.errors import KernelError, MissingUpcaster
 from outbox_kernel.kernel.handlers import registered_handlers

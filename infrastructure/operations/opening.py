@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import SEALED_EVENTS
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys

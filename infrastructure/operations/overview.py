@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.outbox.sql.standing import (
     OLDEST,
     SUBSCRIPTIONS_AND_DELIVERIES,
 )
-from outbox_kernel.infrastructure.relay.pausing import QUEUE
+from outbox_kernel.infrastructure.relay.outages import QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

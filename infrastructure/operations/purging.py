@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from outbox_kernel.infrastructure.operations.selection import Moment
+from outbox_kernel.infrastructure.outbox.purge import Purge, Purged, Window
 from outbox_kernel.infrastructure.outbox.sql.retention import EXTENT, SETTINGS
-from outbox_kernel.infrastructure.relay.retention import Purge, Purged, Window
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

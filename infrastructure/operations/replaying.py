@@ -1,7 +1,7 @@
 """Replay: give a handler the past again, in order (R4, R17).
 
 From a position on, its cursors go back: nothing is written for each event, and receipts still keep effects from
-happening twice. The relay goes back with what is unsettled ahead of the new place, too (`relay/going_back.py`). Single
+happening twice. The relay goes back with what is unsettled ahead of the new place, too (`relay/ownership.py`). Single
 events, or those of an aggregate, get deliveries.
 """
 

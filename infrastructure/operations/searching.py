@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
 
 # As long as one answer may take to be looked for, and how many events are looked at in one statement.
-SEARCH_SECONDS_MAX = 0.15
+SEARCH_SECONDS_MAX = 0.1
 STRETCH_EVENTS = 5_000
 # Payloads may be large: so many are read at once to be looked at without their secrets.
 PAYLOADS_MAX = 20

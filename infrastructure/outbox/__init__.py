@@ -4,8 +4,9 @@
 are written now have, by the versions before and after, and `outgoing` writes them. `mapping` and `declared` make
 aggregates of classes, `instrument` has them speak when they are stale. `receipts` and `atomic` let a handler's effect
 happen once. `wake_up` tells relays of a commit. `tables`, `relay_tables` and `log_tables` are the schema, `migrator`
-brings a database to it; every statement stands by name in `sql`, and `sqlalchemy_inside` has all that is used of
-SQLAlchemy and not promised by it.
+brings a database to it; every statement stands by name in `sql`, is sent by an `own_connection` where it is not a
+session's, and gives a `logged_event` back. `sqlalchemy_inside` has all that is used of SQLAlchemy and not promised by
+it.
 
 Applications call what is listed here; `database`, `relay` and `operations` the rest.
 

@@ -1,34 +1,179 @@
-"""Deliveries: exceptions, taken at their turn by any relay that can run them, and what became of them (R5, R7, R9)."""
+"""Deliveries: exceptions, taken at their turn by any relay that can run them, and what became of them (R5, R7, R9).
+
+To look at all turns is to hop over the whole index, with all in it that was settled and cannot be cleaned up behind
+somebody's long snapshot (R13). So that is done at each poll, when somebody asks for it, and else now and then; of what
+was stored or settled in this process the turn is known, and it alone is looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent, column
 from outbox_kernel.infrastructure.outbox.sql.deliveries import (
     RELEASE_DELIVERIES,
     SETTLE_DELIVERIES,
     TAKE_DELIVERIES,
 )
-from outbox_kernel.infrastructure.relay.due_turns import DueTurns
-from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.roster import Ability
-from outbox_kernel.infrastructure.relay.rows import DueDelivery, Outcome
-from outbox_kernel.infrastructure.relay.works import turns_of
+from outbox_kernel.infrastructure.relay.lease import check_held
+from outbox_kernel.infrastructure.relay.order import turns_of
+from outbox_kernel.infrastructure.relay.progress import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from outbox_kernel.infrastructure.outbox.sql.named import Statement
-    from outbox_kernel.infrastructure.relay.due_turns import TurnKey
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny
+
+
+# The handler, and the key within which it takes one after the other.
+TurnKey = tuple[str, str]
+
+# More than these are found sooner by a look at all.
+KNOWN_MAX = 5_000
+# After a look at all, what is merely heard of causes the next when so many times longer is over, or, where it found
+# something, when no turn is known any more.
+# There is a limit, since what is measured is also how long the answer waited for this process, a lock or the road.
+REST_TIMES = 9
+REST_SECONDS_MAX = 1.0
+
+
+@attrs.define(eq=False)
+class DueTurns:
+    """What is to be looked at next."""
+
+    everywhere: bool = True
+    """Whether somebody wants a look at all to begin, and at once."""
+    _heard: bool = False
+    """Whether one is to begin after a rest."""
+    _after: dict[str, str] = attrs.Factory(dict)
+    """Where a look at all goes on, by handler; one that has come to its end there waits for the others."""
+    _known: dict[TurnKey, None] = attrs.Factory(dict)
+    _in_use: set[TurnKey] = attrs.Factory(set)
+    """Of which something was heard, and nothing could be taken: what is in hand may have been before it."""
+    _was_fruitful: bool = False
+    _rest_until: float = 0.0
+
+    @property
+    def scanning(self) -> bool:
+        """Whether a look at all is under way, or to begin."""
+        return self.everywhere or self._heard or bool(self._after)
+
+    @property
+    def has_known(self) -> bool:
+        """Whether something was heard of a turn."""
+        return bool(self._known)
+
+    @property
+    def rest_seconds(self) -> float:
+        """Return how long to look at nothing but what is known."""
+        if self.everywhere or self._after or (self._was_fruitful and not self._known):
+            return 0.0
+        return max(0.0, self._rest_until - time.monotonic())
+
+    def hear(self, turns: Iterable[TurnKey]) -> None:
+        """Take note that something was committed about these: they come first, then what others may have left."""
+        self._known.update(dict.fromkeys(turns))
+        self._heard = True
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+            self.everywhere = True
+
+    def hear_of_done(self, turns: Iterable[TurnKey]) -> None:
+        """Take note that nothing of these is in hand any more: only where more was heard of is there reason to look."""
+        for each in turns:
+            self._heard = True
+            if each in self._in_use:
+                self._in_use.discard(each)
+                self._known[each] = None
+
+    def keep_in_use(self, turns: Iterable[TurnKey]) -> None:
+        """Take note of those that were looked at in vain."""
+        self._in_use.update(turns)
+        if len(self._in_use) > KNOWN_MAX:
+            self._in_use.clear()
+
+    def take_known(self, most: int, runnable: Collection[str]) -> list[TurnKey]:
+        """Take some; what cannot be run here now is found by a look at all when it can."""
+        turns = list(islice(self._known, most))
+        for each in turns:
+            del self._known[each]
+        return [each for each in turns if each[0] in runnable]
+
+    def begin_scan(self) -> Mapping[str, str]:
+        """Begin a look at all, or go on with it; return after which turns."""
+        if not self._after:
+            # Who says from now on that there is more may be too late for this look: he causes another.
+            self.everywhere = self._heard = False
+        return self._after
+
+    def end_scan(self, began: float, after: dict[str, str], *, found: bool) -> None:
+        """Take note of how far a step of it came, and for how long it was under way."""
+        self._after = after
+        now = time.monotonic()
+        self._was_fruitful = found
+        self._rest_until = now + min(REST_TIMES * (now - began), REST_SECONDS_MAX)
+
+    def look_on(self) -> None:
+        """Begin a look at all, unless one is under way."""
+        self.everywhere = self.everywhere or not self._after
+
+
+class DueDelivery(LoggedEvent):
+    """A delivery that this relay has leased, with its event."""
+
+    handler: str = column("handler")
+    turn: str = column("order_key")
+    place: int = column("place")
+    attempts: int = column("attempts")
+    is_skipped: bool = column("is_skipped")
+    """Whether an operator has said so before its turn came."""
+
+
+@attrs.define(eq=False)
+class Outcome:
+    """How a handler stands with an event that it did not succeed with at once: a row of `outbox_deliveries`."""
+
+    row: LoggedEvent
+    handler: str
+    order_key: str
+    status: str
+    attempts: int = 0
+    takeovers: int = 0
+    on_dead: str = "park"
+    delay_seconds: float = 0.0
+    error_message: str | None = None
+
+
+# The columns of outcomes, by the names of the arrays that statements take.
+_COLUMNS: dict[str, Callable[[Outcome], Any]] = {
+    "event_ids": lambda each: each.row["event_id"],
+    "handlers": attrgetter("handler"),
+    "states": attrgetter("status"),
+    "attempts": attrgetter("attempts"),
+    "on_dead": attrgetter("on_dead"),
+    "delays": attrgetter("delay_seconds"),
+    "errors": attrgetter("error_message"),
+    "places": lambda each: each.row["position"],
+    "order_keys": attrgetter("order_key"),
+    "takeovers": attrgetter("takeovers"),
+    "not_before": lambda each: each.row["not_before"],
+}
+SETTLED = tuple(_COLUMNS)[:7]
+LEFT = tuple(_COLUMNS)
+
+
+def columns_of(outcomes: Sequence[Outcome], *names: str) -> dict[str, list[Any]]:
+    """Return outcomes as the arrays that `unnest` takes."""
+    return {name: [*map(_COLUMNS[name], outcomes)] for name in names}
+
 
 HEADS_MAX = 500
 TURNS_MAX = 100
@@ -52,22 +197,18 @@ class Deliveries:
     suspects: bool = False
     """Whether there are some that have killed relays before, and are to run while nothing else does."""
     in_hand: int = 0
-    _ended: list[Outcome] = attrs.Factory(list)
-    _settled: list[tuple[LoggedEvent, Outcome]] = attrs.Factory(list)
+    counts: Counts = attrs.Factory(Counts)
+    _settled: list[Outcome] = attrs.Factory(list)
     _given_back: list[tuple[LoggedEvent, str]] = attrs.Factory(list)
     _suspects_after: dict[str, str] = attrs.Factory(dict)
 
-    # --- what subscribers say -----------------------------------------------------------------------
-
-    def settle(self, row: LoggedEvent, outcome: Outcome) -> None:
+    def settle(self, outcome: Outcome) -> None:
         """Write how a delivery went."""
-        self._settled.append((row, outcome))
+        self._settled.append(outcome)
 
     def give_back(self, row: LoggedEvent, handler: str) -> None:
         """Write that a delivery is to be run again."""
         self._given_back.append((row, handler))
-
-    # --- taking -------------------------------------------------------------------------------------
 
     @property
     def has_reason(self) -> bool:
@@ -96,14 +237,10 @@ class Deliveries:
         return self._begin(rows)
 
     async def _take_known(self) -> int:
-        known = self.turns.take_known(TURNS_MAX, {each.handler for each in self._abilities()})
+        known = self.turns.take_known(TURNS_MAX, {each.name for each in self._able()})
         if not known:
             return 0
-        try:
-            rows, scan = await self._claim({}, known, suspects=False)
-        except BaseException:
-            self.turns.everywhere = True
-            raise
+        rows, scan = await self._claim({}, known)
         # Where a suspect is, and what is too large for now, a look at all finds.
         self.turns.everywhere = self.turns.everywhere or scan["suspects"] or scan["more"]
         self._note_due(scan["next_in_seconds"])
@@ -113,11 +250,7 @@ class Deliveries:
     async def _scan(self) -> int:
         began, turns = time.monotonic(), self.turns
         after = turns.begin_scan()
-        try:
-            rows, scan = await self._claim(after, [], suspects=False)
-        except BaseException:
-            turns.everywhere = True
-            raise
+        rows, scan = await self._claim(after, [])
         if scan["suspects"]:
             self.suspects, self._suspects_after = True, dict(after)
         goes_on = {**after, **scan["last"]} if scan["seen"] >= HEADS_MAX else {}
@@ -127,35 +260,41 @@ class Deliveries:
         return self._begin(rows)
 
     async def _claim(
-        self, after: Mapping[str, str], known: Sequence[TurnKey], *, suspects: bool
+        self, after: Mapping[str, str], known: Sequence[TurnKey], *, suspects: bool = False
     ) -> tuple[list[DueDelivery], Any]:
-        abilities = self._abilities()
-        runnable = [] if known else sorted({each.handler for each in abilities})
-        handlers, types, versions, former, on_dead, _ = _columns(abilities, 6)
+        able = self._able()
+        runnable = [] if known else sorted(each.name for each in able)
+        abilities = [
+            (each.name, pattern, version, each.renamed_from, each.on_dead)
+            for each in able
+            for pattern, version in each.abilities.items()
+        ]
+        handlers, types, versions, former, on_dead = _columns(abilities, 5)
         known_handlers, known_keys = _columns(known, 2)
-        *rows, report = await self.log.run(
-            TAKE_DELIVERIES,
-            DueDelivery,
-            handlers=handlers,
-            types=types,
-            versions=versions,
-            former=former,
-            on_dead=on_dead,
-            run_code=sorted({each.handler for each in abilities if each.runs_code}),
-            runnable=runnable,
-            after=[after.get(handler, "") for handler in runnable],
-            known_handlers=known_handlers,
-            known_keys=known_keys,
-            suspects=suspects,
-            heads_max=0 if known else HEADS_MAX,
-            turns_max=1 if suspects else TURNS_MAX,
-            turn_max=1 if suspects else TURN_MAX,
-            bytes_max=CLAIM_BYTES_MAX,
-        )
-        scan = json.loads(report["report"])
-        if not scan["held"]:
-            raise LeaseLost("the relay's lease has run out")
-        await self.log.keys.give(rows, self.log)
+        try:
+            rows, scan = await self.log.report(
+                TAKE_DELIVERIES,
+                DueDelivery,
+                handlers=handlers,
+                types=types,
+                versions=versions,
+                former=former,
+                on_dead=on_dead,
+                run_code=sorted(each.name for each in able if each.kind == "handler"),
+                runnable=runnable,
+                after=[after.get(handler, "") for handler in runnable],
+                known_handlers=known_handlers,
+                known_keys=known_keys,
+                suspects=suspects,
+                heads_max=0 if known else HEADS_MAX,
+                turns_max=1 if suspects else TURNS_MAX,
+                turn_max=1 if suspects else TURN_MAX,
+                bytes_max=CLAIM_BYTES_MAX,
+            )
+            await self.log.keys.give(rows, self.log)
+        except BaseException:
+            self.turns.everywhere = True
+            raise
         rows.sort(key=attrgetter("place"))
         return rows, scan
 
@@ -163,32 +302,22 @@ class Deliveries:
         self.in_hand += len(rows)
         for row in rows:
             if row.is_skipped:
-                self.settle(row, Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
+                self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
         for handler, turns in turns_of([row for row in rows if not row.is_skipped]).items():
             for turn in turns:
                 self.subscribers[handler].take_turn(turn)
         return len(rows)
 
-    def _abilities(self) -> list[Ability]:
+    def _able(self) -> list[CarriedAny]:
         """Return what may run here and has room."""
         if self.in_hand >= IN_HAND_MAX:
             return []
-        return [
-            Ability(
-                *(each.name, pattern, version, each.carried.renamed_from, each.carried.on_dead),
-                runs_code=each.carried.kind == "handler",
-            )
-            for each in self.subscribers.values()
-            if each.takes_deliveries
-            for pattern, version in each.carried.abilities.items()
-        ]
+        return [each.carried for each in self.subscribers.values() if each.takes_deliveries]
 
     def _note_due(self, seconds: float | None) -> None:
         if seconds is not None:
             at = time.monotonic() + float(seconds)
             self.due_at = at if self.due_at is None else min(self.due_at, at)
-
-    # --- writing ------------------------------------------------------------------------------------
 
     @property
     def has_unwritten(self) -> bool:
@@ -198,47 +327,20 @@ class Deliveries:
     async def write(self) -> None:
         """Write all of it."""
         while batch := self._settled[:BATCH_MAX]:
-            await self._write_settled(batch)
+            check_held(await self.log.run(SETTLE_DELIVERIES, **columns_of(batch, *SETTLED)))
             del self._settled[: len(batch)]
-            self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in batch)
-            self._hear_of_written(outcome for _, outcome in batch)
+            self.in_hand -= sum(isinstance(each.row, DueDelivery) for each in batch)
+            self.counts.note_outcomes(batch)
+            self.turns.hear_of_done(
+                (each.handler, each.order_key) for each in batch if each.status in ("done", "skipped")
+            )
+            self.hear_of_left(each for each in batch if each.status in ("waiting", "dead"))
         while given_back := self._given_back[:BATCH_MAX]:
             event_ids, handlers = _columns([(row["event_id"], handler) for row, handler in given_back], 2)
-            await self._run_fenced(RELEASE_DELIVERIES, event_ids=event_ids, handlers=handlers)
+            check_held(await self.log.run(RELEASE_DELIVERIES, event_ids=event_ids, handlers=handlers))
             del self._given_back[: len(given_back)]
             self.turns.everywhere = True
             self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
-
-    def take_ended(self) -> list[Outcome]:
-        """Return what was written since this was last asked."""
-        ended, self._ended = self._ended, []
-        return ended
-
-    async def _write_settled(self, batch: Sequence[tuple[LoggedEvent, Outcome]]) -> None:
-        await self._run_fenced(
-            SETTLE_DELIVERIES,
-            event_ids=[row["event_id"] for row, _ in batch],
-            handlers=[each.handler for _, each in batch],
-            states=[each.status for _, each in batch],
-            attempts=[each.attempts for _, each in batch],
-            on_dead=[each.on_dead for _, each in batch],
-            delays=[each.delay_seconds for _, each in batch],
-            errors=[each.error_message for _, each in batch],
-        )
-
-    async def _run_fenced(self, statement: Statement, **values: Any) -> None:
-        if not await self.log.run(statement, **values):
-            raise LeaseLost("the relay's lease has run out")
-
-    def _hear_of_written(self, outcomes: Iterable[Outcome]) -> None:
-        every = list(outcomes)
-        self._ended.extend(every)
-        done = [(each.handler, each.order_key) for each in every if each.status in ("done", "skipped")]
-        changed = [(each.handler, each.order_key) for each in every if each.status in ("waiting", "dead")]
-        if done:
-            self.turns.hear_of_done(done)
-        if changed:
-            self.turns.hear(changed)
 
     def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of deliveries that were written with a place."""

@@ -1,12 +1,38 @@
-"""The lease under which a relay works; what fences all that it writes (R3)."""
+"""The lease under which a relay works: it fences all that the relay writes, and a keeper renews it (R3).
+
+The keeper works outside the handlers' event loop, and ends a process whose loop stands still.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.outbox.sql import leases
+from outbox_kernel.infrastructure.relay.waiting import happens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from outbox_kernel.infrastructure.relay.log import Log
+
+_log = logging.getLogger("outbox.relay")
+
+RENEWALS_PER_LEASE = 3
+EXIT_STANDSTILL = 70
+_STEP_SECONDS_MAX = 0.5
 
 
 @attrs.frozen
@@ -19,3 +45,125 @@ class Lease:
 
 class LeaseLost(InfrastructureError):
     """Another relay has taken over, or may have: nothing in hand is ours any more."""
+
+
+def check_held(held: object) -> None:
+    """Raise LeaseLost where a statement tells that the lease does not hold."""
+    if not held:
+        raise LeaseLost("the relay's lease has run out")
+
+
+class LeaseKeeper:
+    """A thread with a connection of its own.
+
+    A handler that blocks the loop for a while costs nobody the lease. One that blocks it for longer than it may
+    run at all costs the process: nothing else can end it, and its work must move.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        lease_seconds: float,
+        patience_seconds: Callable[[], float],
+        on_lost: Callable[[], None],
+        on_renewed: Callable[[float, float], None],
+    ) -> None:
+        self._log = log
+        self._lease_seconds = lease_seconds
+        self._patience_seconds = patience_seconds
+        self._on_lost = on_lost
+        self._on_renewed = on_renewed
+        self._watched = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = self._looked_at = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outbox-lease-keeper", daemon=True)
+        self._ended = asyncio.Event()
+        self._halt: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Begin to renew, and to watch the loop."""
+        self._beat()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Renew no more."""
+        self._stop.set()
+        self._halt()
+        # Not by a join in the loop's executor: handlers may have filled that with calls that do not end.
+        await self._ended.wait()
+
+    def _beat(self) -> None:
+        # No task: whoever cancels all tasks, as some do at the end, must not make the loop look dead.
+        self._moved_at = time.monotonic()
+        if not self._stop.is_set():
+            self._loop.call_later(_STEP_SECONDS_MAX / 5, self._beat)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._keep())
+        finally:
+            _tell(self._loop, self._ended.set)
+
+    async def _keep(self) -> None:
+        every = self._lease_seconds / RENEWALS_PER_LEASE
+        due = time.monotonic() + every
+        halted = asyncio.Event()
+        self._halt = partial(_tell, asyncio.get_running_loop(), halted.set)
+        try:
+            while not self._is_over():
+                await happens(halted, min(_STEP_SECONDS_MAX, every / 2))
+                if self._is_over():
+                    break
+                self._check_standstill()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + every
+                    await self._renew()
+        finally:
+            await self._log.line.close()
+
+    async def _renew(self) -> None:
+        asked = time.monotonic()
+        try:
+            held = await self._log.run(leases.RENEW, lease_seconds=self._lease_seconds)
+        except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
+            _log.warning(
+                "the lease could not be renewed: %s", error, extra={"action": "relay.lease.not_renewed"}
+            )
+            return
+        if held:
+            self._on_renewed(asked, held[0]["shown"])
+        elif not self._is_over():
+            _tell(self._loop, self._on_lost)
+
+    def _is_over(self) -> bool:
+        # A loop that was closed over a relay that still served has not come to a standstill: it has ended.
+        return self._stop.is_set() or self._loop.is_closed()
+
+    def _check_standstill(self) -> None:
+        patience = self._patience_seconds()
+        now = time.monotonic()
+        if now - self._looked_at > patience / 2:
+            # This thread did not run either: the process was stopped, or its machine was.
+            self._moved_at = now
+        self._looked_at = now
+        stood = now - self._moved_at
+        if stood <= patience:
+            return
+        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the interpreter's only way to ask
+        where = "".join(traceback.format_stack(frame)) if frame else "unknown"
+        _log.critical(
+            "the event loop has not moved for %.0f s, so this process ends and others take over; it stands at:\n%s",
+            stood,
+            where,
+            extra={"action": "relay.loop.stood_still"},
+        )
+        logging.shutdown()
+        os._exit(EXIT_STANDSTILL)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    """Call it in the loop of another thread, if that has not ended this moment."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(what)

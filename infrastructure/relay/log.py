@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
-from outbox_kernel.infrastructure.outbox.sql import cursors, leases, log, reading
+from outbox_kernel.infrastructure.outbox.sql import cursors, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
-from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.place import SEES_ALL, Late, Place, Server
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Server
+from outbox_kernel.infrastructure.relay.deliveries import LEFT, columns_of
+from outbox_kernel.infrastructure.relay.lease import check_held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
     from uuid import UUID
 
+    from outbox_kernel.infrastructure.outbox.own_connection import Line
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
+    from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
+    from outbox_kernel.infrastructure.relay.deliveries import Outcome
     from outbox_kernel.infrastructure.relay.lease import Lease
-    from outbox_kernel.infrastructure.relay.line import Line
-    from outbox_kernel.infrastructure.relay.pausing import Pause
-    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
-    from outbox_kernel.infrastructure.relay.rows import Outcome
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
@@ -34,11 +35,13 @@ TURNS_DROPPED_MAX = 10_000
 LOOK_TIMES = 8
 # However few are asked for, as by a handler with a bound.
 LOOK_AT_LEAST = 1_000
+# Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
+GLANCE_MAX = 16
 
 
 @attrs.frozen
-class Narrowed:
-    """What readers are for: of which queue, which types, which shards."""
+class Wanted:
+    """What a read is for: of which queue, which types, which shards; and how much it may bring."""
 
     source: str | None
     types: tuple[str, ...]
@@ -46,6 +49,14 @@ class Narrowed:
     """As LIKE takes them."""
     shards: frozenset[int] | None
     """None: all."""
+    ordered: Sequence[str]
+    """Names under which an unsettled delivery keeps later events of its aggregate waiting."""
+    events_max: int
+
+    @property
+    def look_max(self) -> int:
+        """How many are looked at."""
+        return max(self.events_max * LOOK_TIMES, LOOK_AT_LEAST)
 
 
 @attrs.frozen
@@ -89,9 +100,14 @@ class Log:
             return await self.line.fetch(text, *given)
         return await self.line.fetch_as(record_class, text, *given)
 
-    async def look_at_keys(self) -> None:
-        """Let what is in hand read as forgotten whose keys were destroyed meanwhile (O6)."""
-        await self.keys.look_again(self)
+    async def report(
+        self, statement: Statement, record_class: type[LoggedEvent], **values: Any
+    ) -> tuple[list[Any], Any]:
+        """Run a statement that brings events, yet to be given keys, and return them with its report, its last row."""
+        *rows, told = await self.run(statement, record_class, **values)
+        report = json.loads(told["report"])
+        check_held(report["held"])
+        return rows, report
 
     def step(self, statement: Statement, **values: Any) -> tuple[str, tuple[Any, ...]]:
         """Return a statement with its arguments, as one of several of a transaction."""
@@ -100,49 +116,40 @@ class Log:
         values |= {name: known[name] for name in names if name in known}
         return text, tuple(arguments(names, values))
 
-    # --- reading ------------------------------------------------------------------------------------
-
-    async def read(
-        self, start: Place, server: Server, narrowed: Narrowed, ordered: Sequence[str], events_max: int
-    ) -> Found:
+    async def read(self, start: Place, server: Server, wanted: Wanted) -> Found:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
-        wanted = _Wanted(narrowed, ordered, events_max)
         if start.late is not None:
             return await self._read_late(start, start.late, server, wanted)
         rows, report = await self._read(
-            start, wanted, reading.read, late_max=events_max, late_bytes_max=READ_BYTES_MAX
+            start, wanted, reading.read, late_max=wanted.events_max, late_bytes_max=READ_BYTES_MAX
         )
         if report["late_after"] is not None:
             # What is here of another server's is committed, all of it.
             snapshot = report["snapshot"] if start.server == server else SEES_ALL
             return await self._read_late(start, Late(report["late_after"], snapshot), server, wanted)
         ahead = [row for row in rows if row["bytes"] is not None]
-        is_full = _is_full(ahead, events_max)
+        is_full = _is_full(ahead, wanted.events_max)
         position = ahead[-1]["position"] if ahead else start.position
         if not is_full and report["scanned"] is not None:
             looked_at = report["scanned"] - start.position
             position, is_full = report["scanned"], looked_at >= wanted.look_max
-        rows.sort(key=_position)
+        rows.sort(key=itemgetter("position"))
         return Found(rows, Place(position, report["snapshot"], server), is_full, report["revision"])
 
-    async def glance(
-        self, start: Place, server: Server, ordered: Sequence[str], events_max: int
-    ) -> Found | None:
+    async def glance(self, start: Place, server: Server, wanted: Wanted) -> Found | None:
         """Read on from a place if there is less to read than so much, of whatever type and shard; None: read."""
         if start.late is not None or start.server != server:
             return None
-        *rows, told = await self.run(
+        rows, report = await self.report(
             reading.GLANCE,
             LoggedEvent,
             position=start.position,
             snapshot=start.snapshot,
             floor=server.floor,
-            events_max=events_max,
-            ordered=ordered,
+            events_max=(events_max := min(wanted.events_max, GLANCE_MAX)),
+            ordered=wanted.ordered,
         )
-        report = json.loads(told["report"])
-        _check_held(report)
-        rows.sort(key=_position)
+        rows.sort(key=itemgetter("position"))
         end = max(start.position, rows[-1]["position"]) if rows else start.position
         if report["behind"] or len(rows) >= events_max:
             return None
@@ -150,7 +157,7 @@ class Log:
         await self.keys.give(rows, self)
         return Found(rows, Place(end, report["snapshot"], server), is_full=False, revision=report["revision"])
 
-    async def _read_late(self, start: Place, late: Late, server: Server, wanted: _Wanted) -> Found:
+    async def _read_late(self, start: Place, late: Late, server: Server, wanted: Wanted) -> Found:
         """Read a batch of what was late, and no further: what follows in an aggregate stands beyond the place.
 
         All of it that is another server's is judged by that one's ids; the place behind the last counts by this one's.
@@ -158,7 +165,7 @@ class Log:
         rows, report = await self._read(
             start, wanted, reading.read_late, late_position=late.position, late_snapshot=late.snapshot
         )
-        rows.sort(key=_position)
+        rows.sort(key=itemgetter("position"))
         reached = rows[-1]["position"] if _is_full(rows, wanted.events_max) else report["scanned"]
         if reached is not None:
             end = attrs.evolve(start, late=Late(reached, late.snapshot))
@@ -169,17 +176,16 @@ class Log:
         return Found(rows, end, is_full=True, revision=report["revision"])
 
     async def _read(
-        self, start: Place, wanted: _Wanted, read: Callable[..., Statement], **values: Any
+        self, start: Place, wanted: Wanted, read: Callable[..., Statement], **values: Any
     ) -> tuple[list[LoggedEvent], Any]:
         """Return what was found, and the read's own report."""
-        narrowed = wanted.narrowed
-        by_type, by_shard = bool(narrowed.types or narrowed.patterns), narrowed.shards is not None
+        by_type, by_shard = bool(wanted.types or wanted.patterns), wanted.shards is not None
         if by_type:
-            values.update(types=narrowed.types, patterns=narrowed.patterns)
-        if narrowed.shards is not None:
-            values["shards"] = sorted(narrowed.shards)
-        *rows, told = await self.run(
-            read(queue=narrowed.source is not None, types=by_type, shards=by_shard),
+            values.update(types=wanted.types, patterns=wanted.patterns)
+        if wanted.shards is not None:
+            values["shards"] = sorted(wanted.shards)
+        rows, report = await self.report(
+            read(queue=wanted.source is not None, types=by_type, shards=by_shard),
             LoggedEvent,
             position=start.position,
             snapshot=start.snapshot,
@@ -188,15 +194,11 @@ class Log:
             look_max=wanted.look_max,
             bytes_max=READ_BYTES_MAX,
             ordered=wanted.ordered,
-            source=narrowed.source,
+            source=wanted.source,
             **values,
         )
-        report = json.loads(told["report"])
-        _check_held(report)
         await self.keys.give(rows, self)
         return rows, report
-
-    # --- moving on ----------------------------------------------------------------------------------
 
     async def move(self, moved: Sequence[tuple[Reader, Sequence[Batch]]], left: Sequence[Outcome]) -> None:
         """Write down where readers stand, with the deliveries of those who did not succeed: all of it or nothing."""
@@ -211,29 +213,9 @@ class Log:
             "late_snapshots": [late and late.snapshot for late in lates],
             "events": [reader.events + sum(batch.events for batch in batches) for reader, batches in moved],
         }
-        statement = log.MOVE
         if left:
-            statement = log.LEAVE_AND_MOVE
-            values.update(_columns(left))
-        if not await self.run(statement, **values):
-            raise LeaseLost("the relay's lease has run out")
-
-    async def tell_pauses(self, pauses: Mapping[str, Pause]) -> None:
-        """Write down who stands still here, and why."""
-        told = {
-            name: {"reason": pause.reason, "since": pause.since.isoformat()} for name, pause in pauses.items()
-        }
-        await self.run(leases.TELL_PAUSES, pauses=json.dumps(told))
-
-    # --- cursors ------------------------------------------------------------------------------------
-
-    async def relays(self) -> dict[UUID, frozenset[str]]:
-        """Return the live relays, with what each carries."""
-        return {row["id"]: frozenset(row["carried"]) for row in await self.run(cursors.LIVE_RELAYS)}
-
-    async def cursors(self, names: Collection[str]) -> list[Any]:
-        """Return who owns the cursors of these subscriptions."""
-        return await self.run(cursors.CURSORS, names=sorted(names))
+            values.update(columns_of(left, *LEFT))
+        check_held(await self.run(log.LEAVE_AND_MOVE if left else log.MOVE, **values))
 
     async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
         """Take cursors that nobody owns; return those that are ours now."""
@@ -277,27 +259,7 @@ class Log:
     async def _reattach(
         self, statement: Statement, reader: Reader, shards: Collection[int], **values: Any
     ) -> None:
-        if not await self.run(statement, reader=reader.id, shards=sorted(shards), **values):
-            raise LeaseLost("the relay's lease has run out")
-
-
-@attrs.frozen
-class _Wanted:
-    """What a read is for."""
-
-    narrowed: Narrowed
-    ordered: Sequence[str]
-    events_max: int
-
-    @property
-    def look_max(self) -> int:
-        """How many are looked at."""
-        return max(self.events_max * LOOK_TIMES, LOOK_AT_LEAST)
-
-
-def _check_held(report: Mapping[str, Any]) -> None:
-    if not report["held"]:
-        raise LeaseLost("the relay's lease has run out")
+        check_held(await self.run(statement, reader=reader.id, shards=sorted(shards), **values))
 
 
 def _is_full(rows: Sequence[LoggedEvent], events_max: int) -> bool:
@@ -310,40 +272,12 @@ def _place(row: Any) -> Place:
     return Place(row["position"], row["snapshot"], Server(row["server"], row["floor"]), late)
 
 
-def _position(row: LoggedEvent) -> int:
-    position: int = row["position"]
-    return position
-
-
 def _taken(rows: Iterable[Any]) -> list[Taken]:
     return [
-        Taken(
-            row["subscription"],
-            row["shard"],
-            row["takeovers"],
-            row["reader"],
-            _place(row),
-        )
-        for row in rows
+        Taken(row["subscription"], row["shard"], row["takeovers"], row["reader"], _place(row)) for row in rows
     ]
 
 
 def _pairs(found: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
     every = list(found)
     return [name for name, _ in every], [shard for _, shard in every]
-
-
-def _columns(left: Sequence[Outcome]) -> dict[str, list[Any]]:
-    return {
-        "event_ids": [each.row["event_id"] for each in left],
-        "places": [each.row["position"] for each in left],
-        "handlers": [each.handler for each in left],
-        "order_keys": [each.order_key for each in left],
-        "states": [each.status for each in left],
-        "attempts": [each.attempts for each in left],
-        "takeovers": [each.takeovers for each in left],
-        "on_dead": [each.on_dead for each in left],
-        "delays": [each.delay_seconds for each in left],
-        "not_before": [each.row["not_before"] for each in left],
-        "errors": [each.error_message for each in left],
-    }

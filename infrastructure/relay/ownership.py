@@ -8,15 +8,16 @@ from zlib import crc32
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.sql import cursors as sql
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
-from outbox_kernel.infrastructure.relay.reader import Pace, Reader
+from outbox_kernel.infrastructure.relay.cursor import Pace, Reader
+from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from outbox_kernel.infrastructure.relay.cursor import Place
     from outbox_kernel.infrastructure.relay.log import Log, Taken
-    from outbox_kernel.infrastructure.relay.place import Place
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 EVERY = frozenset(range(SHARDS))
@@ -40,7 +41,6 @@ class Ownership:
     takes_all: bool
     """It takes whatever nobody has, and nothing falls to it by itself: it serves for a moment only."""
     channel: str
-    """Where relays hear of each other."""
     is_held_up: bool = False
     """Whether something is to go back that a relay has in its hands."""
 
@@ -53,11 +53,12 @@ class Ownership:
 
     async def balance(self) -> bool:
         """Look once who is there; return whether anything has changed hands."""
-        relays, me = await self.log.relays(), self.log.lease.relay
+        relays = {row["id"]: frozenset(row["carried"]) for row in await self.log.run(sql.LIVE_RELAYS)}
+        me = self.log.lease.relay
         wanted: list[tuple[str, int]] = []
         back: list[tuple[str, int]] = []
         leaving: dict[str, set[int]] = {}
-        for row in await self.log.cursors(self.subscribers):
+        for row in await self.log.run(sql.CURSORS, names=sorted(self.subscribers)):
             name, shard = row["subscription"], row["shard"]
             carriers = [relay for relay, carried in relays.items() if name in carried]
             owner = falls_to(name, shard, carriers, as_a_whole=row["bounded"])

@@ -10,9 +10,9 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
+    from outbox_kernel.infrastructure.relay.deliveries import Outcome
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
-    from outbox_kernel.infrastructure.relay.rows import Outcome
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 # Under load not more often than this: each time is a write that waits for its way to the disk.

@@ -12,20 +12,15 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.outbox.sql.reading import as_like
-from outbox_kernel.infrastructure.relay.log import Narrowed
-from outbox_kernel.infrastructure.relay.place import Place
-from outbox_kernel.infrastructure.relay.reader import Pace
+from outbox_kernel.infrastructure.relay.cursor import Pace, Place
+from outbox_kernel.infrastructure.relay.log import GLANCE_MAX, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from outbox_kernel.infrastructure.relay.cursor import Reader, Server
     from outbox_kernel.infrastructure.relay.log import Found, Log
-    from outbox_kernel.infrastructure.relay.place import Server
-    from outbox_kernel.infrastructure.relay.reader import Reader
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-# Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
-GLANCE_MAX = 16
 
 
 @attrs.define(eq=False)
@@ -44,8 +39,9 @@ class Reading:
 
     def look(self) -> None:
         """Look for new events: somebody has said that there are some, or it is time."""
-        for reader in self._readers():
-            reader.is_due = True
+        for subscriber in self.subscribers.values():
+            for reader in subscriber.readers:
+                reader.is_due = True
 
     def wanting(self) -> list[Reader]:
         """Return who has reason and room to read on."""
@@ -96,16 +92,11 @@ class Reading:
 
     async def read_for(self, together: Sequence[Reader], start: Place) -> Found:
         """Read, after a glance where that may do."""
-        ordered, found = self._ordered(together), None
-        events_max = min(self._subscriber_of(reader).batch_max for reader in together)
-        if (
-            self._is_quiet
-            and all(reader.is_at_head for reader in together)
-            and not self._source_of(together[0])
-        ):
-            found = await self.log.glance(start, self.server, ordered, min(events_max, GLANCE_MAX))
+        wanted, found = self._wanted(together), None
+        if self._is_quiet and all(reader.is_at_head for reader in together) and wanted.source is None:
+            found = await self.log.glance(start, self.server, wanted)
         if found is None:
-            found = await self.log.read(start, self.server, self._narrowed(together), ordered, events_max)
+            found = await self.log.read(start, self.server, wanted)
         self._is_quiet = len(found.rows) < GLANCE_MAX
         return found
 
@@ -150,24 +141,17 @@ class Reading:
     def _subscriber_of(self, reader: Reader) -> Subscriber:
         return self.subscribers[reader.subscription]
 
-    def _narrowed(self, together: Sequence[Reader]) -> Narrowed:
-        subscriptions = [self.subscribers[reader.subscription].subscription for reader in together]
-        patterns = {pattern for each in subscriptions for pattern in each.patterns}
+    def _wanted(self, together: Sequence[Reader]) -> Wanted:
+        every = list(map(self._subscriber_of, together))
+        patterns = {pattern for each in every for pattern in each.subscription.patterns}
         loose = {pattern for pattern in patterns if "*" in pattern}
         shards = frozenset[int]().union(*(reader.shards for reader in together))
-        return Narrowed(
+        names = (name for each in every for name in (each.carried.name, each.carried.renamed_from))
+        return Wanted(
             self._source_of(together[0]),
             () if "*" in loose else tuple(sorted(patterns - loose)),
             () if "*" in loose else tuple(map(as_like, sorted(loose))),
             None if len(shards) == SHARDS else shards,
+            [*dict.fromkeys(name for name in names if name is not None)],
+            min(each.batch_max for each in every),
         )
-
-    def _ordered(self, together: Sequence[Reader]) -> list[str]:
-        """Return the names under which an unsettled delivery keeps later events of its aggregate waiting."""
-        carried = {reader.subscription: self.subscribers[reader.subscription].carried for reader in together}
-        return [
-            name for each in carried.values() for name in (each.name, each.renamed_from) if name is not None
-        ]
-
-    def _readers(self) -> list[Reader]:
-        return [reader for subscriber in self.subscribers.values() for reader in subscriber.readers]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -13,34 +13,31 @@ from uuid import uuid4
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
+from outbox_kernel.infrastructure.calling import check_buildable
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, require_master_keys
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.postgres.engine import create_engine
-from outbox_kernel.infrastructure.relay.ending import EndsWhenCancelled
-from outbox_kernel.infrastructure.relay.keeping import LeaseKeeper
-from outbox_kernel.infrastructure.relay.lease import Lease, LeaseLost
-from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.lines import Lines
-from outbox_kernel.infrastructure.relay.listening import EVERYTHING, Listener
-from outbox_kernel.infrastructure.relay.observing import Observing
-from outbox_kernel.infrastructure.relay.patterns import unknown_types
+from outbox_kernel.infrastructure.relay.lease import RENEWALS_PER_LEASE, Lease, LeaseKeeper, LeaseLost
+from outbox_kernel.infrastructure.relay.listener import EVERYTHING, Listener
+from outbox_kernel.infrastructure.relay.metrics import Observing
 from outbox_kernel.infrastructure.relay.progress import Counts
-from outbox_kernel.infrastructure.relay.renaming import Renaming
-from outbox_kernel.infrastructure.relay.resting import Rests
 from outbox_kernel.infrastructure.relay.retention import Retention
-from outbox_kernel.infrastructure.relay.roster import (
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, EndsWhenCancelled, Rests, Serving
+from outbox_kernel.infrastructure.relay.settings import RelaySettings
+from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
+from outbox_kernel.infrastructure.relay.subscription import (
     CarriedPublisher,
+    Renaming,
     carry,
-    check_buildable,
     check_names,
     claim_of,
+    unknown_types,
 )
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, Serving
-from outbox_kernel.infrastructure.relay.settings import RelaySettings
-from outbox_kernel.infrastructure.relay.starting import Assembly, resign
-from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.relay.takeover import Upkeep
+from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
 from outbox_kernel.kernel.upcasting import check_upcasters
 
@@ -52,9 +49,9 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.infrastructure.master_keys import MasterKeys
-    from outbox_kernel.infrastructure.relay.pausing import Pause
-    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.outages import Pause
     from outbox_kernel.infrastructure.relay.shift import Shift
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny
     from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
@@ -88,16 +85,16 @@ class OutboxRelay:
         self.engine: AsyncEngine = _engine_of(engine_or_url)
         """What its connections are made by."""
         self._container = container
-        self._settings = settings or RelaySettings()
-        self._observing = Observing(metrics, self._settings.lease_seconds)
+        self._settings = settings = settings or RelaySettings()
+        self._observing = Observing(metrics, settings.lease_seconds)
+        keys = in_force(master_keys)
+        self._ground = Ground(self.engine, settings, schema, now, keys, self._observing)
         found = registered_handlers() if handlers is None else tuple(handlers)
         # A handler with a queue runs where that queue is consumed, and nothing else runs there.
         self._queues = None if queues is None else frozenset(queues)
         self._registrations = [each for each in found if self._is_ours(each)]
         self._publishers = dict(publishers or {})
         self._may_lack_all = deliver_to_nobody or self._queues is not None
-        self._schema, self._now = schema, now
-        self._master_keys = in_force(master_keys)
         self._id, self._epochs = uuid4(), count(1)
         self._lease: Lease | None = None
         self._shift: Shift | None = None
@@ -108,8 +105,6 @@ class OutboxRelay:
         """Set while the database knows what this relay carries: from then on that is due."""
         self.paused: dict[str, str] = {}
         """What `run_until_idle()` has left standing still, and so what is for it; each with its reason."""
-
-    # --- for those who run it -----------------------------------------------------------------------
 
     def run(self) -> Coroutine[Any, Any, None]:
         """Serve until `stop()` or cancellation, then give back what is in hand and end without an error."""
@@ -151,13 +146,7 @@ class OutboxRelay:
                     return
                 ended_by = error
                 self._observing.note_trouble(error)
-            await self._rest(rests.after(ended_by, time.monotonic() - began))
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait a little before the next shift, unless told to stop."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+            await happens(self._stopping, rests.after(ended_by, time.monotonic() - began))
 
     async def check(self) -> None:
         """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""
@@ -170,7 +159,7 @@ class OutboxRelay:
                 "say deliver_to_nobody=True if that is meant"
             )
         check_upcasters()
-        require_master_keys(self._master_keys)
+        require_master_keys(self._ground.master_keys)
         check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
@@ -226,7 +215,7 @@ class OutboxRelay:
 
     async def _round(self, shift: Shift) -> Counts:
         """Deliver once what is due; where the lease is lost meanwhile, what was in hand is for the next shift."""
-        shift.progress.counts = counts = Counts()
+        shift.progress.counts = shift.deliveries.counts = counts = Counts()
         try:
             await shift.go_round()
         except LeaseLost as error:
@@ -239,19 +228,15 @@ class OutboxRelay:
             )
         return counts
 
-    # --- shifts -------------------------------------------------------------------------------------
-
     @asynccontextmanager
     async def _shift_begun(self, *, takes_all: bool) -> AsyncIterator[Shift]:
         """A shift from its beginning to its end, with the thread that keeps its lease."""
         lease = Lease(self._id, next(self._epochs))
-        async with Lines.of(self.engine) as lines:
-            assembly = Assembly(
-                *(self._carried(), lines, lease, self._settings, self._schema, self._now),
-                takes_all=takes_all,
-                observing=self._observing,
-                master_keys=self._master_keys,
-            )
+        async with AsyncExitStack() as ending:
+            lines = Lines(*(Line(self.engine, reopens=False) for _ in Lines._fields))
+            for line in lines:
+                ending.push_async_callback(line.close)
+            assembly = Assembly(self._ground, self._carried(), lines, lease, takes_all)
             await assembly.register()
             self._lease = lease
             shift = await assembly.shift()
@@ -259,43 +244,38 @@ class OutboxRelay:
             shift.pauses_changed.set()
             keeper = self._keeper_of(shift, lease)
             keeper.start()
+            # However often it is cancelled: a keeper that outlived this would end the process.
+            ending.push_async_callback(keeper.stop)
             try:
-                await shift.begin()
+                for outage in shift.outages:
+                    outage.open()
+                await shift.ownership.balance()
                 self._shift = shift
                 self.subscribed.set()
                 yield shift
             finally:
                 self._shift = None
                 self.subscribed.clear()
-                try:
-                    await shift.end()
-                finally:
-                    # However often it is cancelled: a keeper that outlived this would end the process.
-                    await keeper.stop()
+                await shift.end()
 
     def _is_ours(self, registration: HandlerRegistration) -> bool:
         return registration.queue is None if self._queues is None else registration.queue in self._queues
 
     def _carried(self) -> list[CarriedAny]:
         settings = self._settings
-        handlers: list[CarriedAny] = [
-            carry(each, self._container, settings.retries_max) for each in self._registrations
+        handlers = [carry(each, self._container, settings.retries_max) for each in self._registrations]
+        publishers = [
+            CarriedPublisher(each, outlet, settings.publish_schedule)
+            for each, outlet in self._publishers.items()
         ]
-        return [
-            *handlers,
-            *(
-                CarriedPublisher(each, outlet, settings.publish_schedule)
-                for each, outlet in self._publishers.items()
-            ),
-        ]
+        return [*handlers, *publishers]
 
     def _keeper_of(self, shift: Shift, lease: Lease) -> LeaseKeeper:
+        seconds = self._settings.lease_seconds
+        line = Line(self.engine, deadline_seconds=max(seconds / RENEWALS_PER_LEASE, 1.0))
         return LeaseKeeper(
-            self.engine,
-            lease,
-            schema=self._schema,
-            now=self._now,
-            lease_seconds=self._settings.lease_seconds,
+            self._ground.log(line, lease),
+            lease_seconds=seconds,
             patience_seconds=shift.longest_limit_seconds,
             on_lost=shift.lose,
             on_renewed=self._observing.note_renewal,
@@ -305,10 +285,9 @@ class OutboxRelay:
         settings = self._settings
         url = settings.listen_url
         engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
-        control = shift.ownership.log
+        control = shift.control
         listener = Listener(
-            *(engine, settings.channel, shift.hear, control.line),
-            on_change=self._observing.note_hearing,
+            *(engine, settings.channel, shift.hear, control.line), on_change=self._observing.note_hearing
         )
         upkeep = Upkeep(
             control,
@@ -327,13 +306,10 @@ class OutboxRelay:
         if lease is None:
             return
         self._observing.end()
-        line = Line(self.engine)
         try:
-            await resign(line, lease, self._schema, self._now, self._settings.channel)
+            await resign(self._ground, lease)
         except TROUBLE as error:
             _log.warning("the lease is left to run out", exc_info=error, extra={"action": "relay.lease.left"})
-        finally:
-            await line.close()
 
 
 def _engine_of(engine_or_url: AsyncEngine | URL | str) -> AsyncEngine:

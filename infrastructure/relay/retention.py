@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 from uuid import UUID
 
 import asyncpg
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql.retention import (
-    PURGE_EVENTS,
-    PURGE_PAST,
-    PURGE_PROGRESS,
-    PURGE_READERS,
-    PURGE_RECEIPTS,
-    RECEIPT_DAYS_MIN,
-    SETTINGS,
-)
+from outbox_kernel.infrastructure.outbox.purge import K, Purge, Purged, Window
+from outbox_kernel.infrastructure.outbox.sql.retention import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -34,104 +27,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-WINDOW_ROWS = 2_000
-# Of the log, so that a window costs no more where all of it is gone.
-WINDOW_POSITIONS = 200_000
-# Of each reader's progress.
-WINDOW_PLACES = 500
 REST_SECONDS = 60.0
 WHOLE_SECONDS = 3_600.0
 _FIRST_ID = UUID(int=0)
-
-K = TypeVar("K", int, UUID)
-
-
-@attrs.define
-class Purged:
-    """How much went."""
-
-    events: int = 0
-    deliveries: int = 0
-    receipts: int = 0
-    places: int = 0
-    """Rows of the progress of readers, and of what cursors went with."""
-
-
-@attrs.define
-class Window(Generic[K]):
-    """What looking at a window came to."""
-
-    last: K
-    """Where the next one begins."""
-    kept: K | None
-    """The lowest that is old and stays."""
-    is_over: bool
-    """Whether there is nothing older."""
-
-
-@attrs.define(eq=False)
-class Purge:
-    """Purges one window at a time; `run` runs a statement in a transaction of its own, under the settings for it."""
-
-    run: Callable[..., Awaitable[Any]]
-    days: float
-    purged: Purged = attrs.Factory(Purged)
-    _thinned: dict[UUID, int] = attrs.Factory(dict)
-    """Up to which number each reader's progress was looked at."""
-
-    @property
-    def receipt_days(self) -> float:
-        """How long receipts are kept."""
-        return max(self.days, float(RECEIPT_DAYS_MIN))
-
-    async def events(self, after: int) -> Window[int] | None:
-        """Purge events after that position; None: somebody else is at it."""
-        row = await self.run(
-            PURGE_EVENTS,
-            after=after,
-            span_max=WINDOW_POSITIONS,
-            rows_max=WINDOW_ROWS,
-            days=self.days,
-            receipt_days=self.receipt_days,
-        )
-        if not row["held"]:
-            return None
-        self.purged.events += row["events"]
-        self.purged.deliveries += row["deliveries"]
-        self.purged.receipts += row["receipts"]
-        return Window(row["last"], row["kept"], row["over"])
-
-    async def receipts(self, after: UUID) -> Window[UUID] | None:
-        """Purge receipts after that event's id whose event has gone; None: somebody else is at it."""
-        row = await self.run(PURGE_RECEIPTS, after=after, rows_max=WINDOW_ROWS, days=self.receipt_days)
-        if not row["held"]:
-            return None
-        self.purged.receipts += row["receipts"]
-        return Window(row["last"], row["kept"], row["over"])
-
-    async def progress(self) -> bool | None:
-        """Thin progress by a window of each reader; return whether that was all; None: somebody else is at it."""
-        row = await self.run(
-            PURGE_PROGRESS,
-            readers=list(self._thinned),
-            after=list(self._thinned.values()),
-            rows_max=WINDOW_PLACES,
-            days=self.days,
-        )
-        self._thinned.update(zip(row["readers"], row["last"], strict=True))
-        return self._noted(row)
-
-    async def past(self) -> bool | None:
-        """Forget some of what cursors went with long ago, likewise."""
-        return self._noted(await self.run(PURGE_PAST, rows_max=WINDOW_ROWS, days=self.days))
-
-    async def readers(self) -> bool | None:
-        """Forget some of the progress of readers that no cursor knows of, likewise."""
-        return self._noted(await self.run(PURGE_READERS, rows_max=WINDOW_ROWS, days=self.days))
-
-    def _noted(self, row: Any) -> bool | None:
-        self.purged.places += row["places"]
-        return row["over"] if row["held"] else None
 
 
 @attrs.define(eq=False)

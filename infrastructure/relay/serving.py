@@ -1,20 +1,69 @@
-"""Serving: all steps of a shift at once, each again and again, until it is told to stop (R1, R11, R12)."""
+"""Serving: the steps of a shift, all at once, until it is told to stop; in any program (R1, R11, R12)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+    from types import TracebackType
 
+    from outbox_kernel.infrastructure.relay.relay import OutboxRelay
     from outbox_kernel.infrastructure.relay.shift import Shift
 
+_log = logging.getLogger("outbox.relay")
+
+
+class EndsWhenCancelled(Coroutine[Any, Any, None]):
+    """A coroutine for which a cancellation before its first step is an end as good as any.
+
+    A coroutine function cannot see that one: it is thrown in before its first line.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._begun = False
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Run as part of another coroutine."""
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Go on."""
+        self._begun = True
+        return self._coroutine.send(value)
+
+    def throw(
+        self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None
+    ) -> Any:
+        """Go on with an exception; end if that is a cancellation and nothing has begun."""
+        if not self._begun and isinstance(kind if value is None else value, asyncio.CancelledError):
+            self._coroutine.close()
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            raise StopIteration
+        self._begun = True
+        if value is None:
+            return self._coroutine.throw(kind)
+        return self._coroutine.throw(kind, value, traceback)
+
+    def close(self) -> None:
+        """End without having run to the end."""
+        self._coroutine.close()
+
+
 ANSWER_SECONDS_MAX = 1.0
+# Rests between shifts: short, so that it is back within about a second after the database (R12).
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
 
 class CancelledByOthers(InfrastructureError):
@@ -46,8 +95,10 @@ class Serving:
             shift.tell_pauses,
         )
         working = [asyncio.create_task(self._again(step), name=f"outbox-{step.__name__}") for step in steps]
-        beside = [asyncio.create_task(each(), name=f"outbox-{each.__qualname__}") for each in self.others]
-        beside.append(asyncio.create_task(_wait(self.stopping), name="outbox-stop"))
+        beside: list[asyncio.Task[Any]] = [
+            asyncio.create_task(each(), name=f"outbox-{each.__qualname__}") for each in self.others
+        ]
+        beside.append(asyncio.create_task(self.stopping.wait(), name="outbox-stop"))
         try:
             done, _ = await asyncio.wait([*working, *beside], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -62,7 +113,7 @@ class Serving:
             raise
         await self._release(working, beside)
 
-    async def _release(self, working: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> None:
+    async def _release(self, working: list[asyncio.Task[Any]], beside: list[asyncio.Task[Any]]) -> None:
         """Release what is in hand; cancelled meanwhile, without any grace, but with what has ended by then."""
 
         async def release() -> None:
@@ -77,7 +128,7 @@ class Serving:
             await releasing
             raise
 
-    async def _end_steps(self, working: list[asyncio.Task[None]], beside: list[asyncio.Task[None]]) -> None:
+    async def _end_steps(self, working: list[asyncio.Task[Any]], beside: list[asyncio.Task[Any]]) -> None:
         """Let each step end: what a statement has done whose answer nobody hears would be nobody's."""
         self._is_over = True
         self.shift.wake_up()
@@ -96,12 +147,109 @@ class Serving:
             await step()
 
 
-async def _wait(event: asyncio.Event) -> None:
-    await event.wait()
-
-
-def _raise_failure(task: asyncio.Task[None]) -> None:
+def _raise_failure(task: asyncio.Task[Any]) -> None:
     # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
     if task.cancelled():
         raise CancelledByOthers(f"the relay's task {task.get_name()}")
     task.result()
+
+
+class Hosted:
+    """One life of a relay; `on_end` is called with the reason should it end before its host does."""
+
+    def __init__(self, relay: OutboxRelay, on_end: Callable[[BaseException], object] | None = None) -> None:
+        self._relay = relay
+        self._on_end = on_end
+        self._task: asyncio.Task[None] | None = None
+        self.ended: BaseException | None = None
+        """Why it has ended by itself: only a restart of the process mends that."""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Deliver while the block runs."""
+        await self.begin()
+        try:
+            yield
+        finally:
+            await self.end()
+
+    async def begin(self) -> None:
+        """Return once it delivers, or raise why it cannot."""
+        task = self._task = asyncio.create_task(self._relay.run(), name="outbox-relay")
+        subscribed = asyncio.create_task(self._relay.subscribed.wait())
+        try:
+            await asyncio.wait([task, subscribed], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.end()
+            raise
+        finally:
+            subscribed.cancel()
+        if task.done():
+            raise _reason(task)
+        task.add_done_callback(self._tell_end)
+
+    async def end(self) -> None:
+        """Give back what is in hand; cancelled while it waits for that, have it ended at once."""
+        task = self._task
+        if task is None or task.done():
+            return
+        task.remove_done_callback(self._tell_end)
+        task.add_done_callback(_tell_trouble)
+        task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+
+    def _tell_end(self, task: asyncio.Task[None]) -> None:
+        self.ended = _reason(task)
+        _log.critical(
+            "the relay in this process has ended: start the process again",
+            exc_info=self.ended,
+            extra={"action": "relay.ended"},
+        )
+        if self._on_end is not None:
+            self._on_end(self.ended)
+
+
+def _tell_trouble(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error(
+            "the relay in this process has not ended well: others take over its work",
+            exc_info=error,
+            extra={"action": "relay.ended_badly"},
+        )
+
+
+def _reason(task: asyncio.Task[None]) -> BaseException:
+    # It ends without a word where other code has cancelled or stopped it.
+    error = None if task.cancelled() else task.exception()
+    return error or CancelledByOthers("the relay")
+
+
+@attrs.define
+class Rests:
+    """How long each is, and what is said of it: each reason once, until a shift begins again."""
+
+    _failures: int = 0
+    _told: str = ""
+
+    def note_begun(self) -> None:
+        """Take note that a shift has begun: the database is there."""
+        self._told = ""
+
+    def after(self, error: BaseException, lasted_seconds: float) -> float:
+        """Return how long to rest after a shift that has ended so."""
+        self._failures = 0 if lasted_seconds > RETRY_SECONDS[-1] else self._failures + 1
+        seconds = RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
+        reason = str(error)
+        _log.log(
+            logging.DEBUG if reason == self._told else logging.WARNING,
+            "%s; the relay lets go of what it had in hand, and reads its cursors anew in %g s",
+            *(reason, seconds),
+            extra={"action": "relay.shift.ended", "delay_seconds": seconds},
+        )
+        self._told = reason
+        return seconds

@@ -1,4 +1,4 @@
-"""The relay's settings; each bad value is one sentence that names it (R15)."""
+"""The relay's settings, each bad value one sentence that names it, and the engine that they ask for (R15)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.number_settings import between, number, whole
+from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import names_channel
 from outbox_kernel.kernel.retry import EXPONENTIAL, RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from outbox_kernel.infrastructure.settings import Settings
+
 
 CHANNEL = "outbox_channel"
 
@@ -58,13 +64,13 @@ class RelaySettings:
             ("cleanup_days", "OUTBOX_CLEANUP_DAYS", _days),
             ("lease_seconds", "OUTBOX_LEASE_SECONDS", number),
             ("grace_seconds", "OUTBOX_GRACE_SECONDS", number),
-            ("channel", "OUTBOX_CHANNEL", _text),
-            ("listen_url", "OUTBOX_LISTEN_URL", _text),
-            ("code_version", "OUTBOX_CODE_VERSION", _text),
+            ("channel", "OUTBOX_CHANNEL", None),
+            ("listen_url", "OUTBOX_LISTEN_URL", None),
+            ("code_version", "OUTBOX_CODE_VERSION", None),
         ):
             text = environ.get(variable, "").strip()
             if text:
-                found[name] = read(variable, text)
+                found[name] = text if read is None else read(variable, text)
         publishes = environ.get("OUTBOX_PUBLISH_RETRIES", "").strip()
         if publishes.lower() == "forever":
             found["publish_for_ever"] = True
@@ -75,10 +81,6 @@ class RelaySettings:
 
 def _days(variable: str, text: str) -> float | None:
     return None if text.lower() == "never" else number(variable, text, also=", or never")
-
-
-def _text(_variable: str, text: str) -> str:
-    return text
 
 
 def about_relay(settings: RelaySettings) -> dict[str, object]:
@@ -94,3 +96,25 @@ def about_relay(settings: RelaySettings) -> dict[str, object]:
         "poll_interval_seconds": settings.poll_interval_seconds,
         "lease_seconds": settings.lease_seconds,
     }
+
+
+# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
+POOL_SIZE_MAX = 20
+
+
+def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:
+    """Make the engine of a relay and of the handlers that it runs.
+
+    A relay that is stopped within a transaction must not hold others up for longer than its lease: the server
+    ends such a session by itself.
+    """
+    patience = f"{relay_settings.lease_seconds * 1_000:.0f}ms"
+    return create_engine(
+        settings.required_database_url,
+        session_defaults={
+            "application_name": "outbox-kernel relay",
+            "idle_in_transaction_session_timeout": patience,
+        },
+        pool_size=min(relay_settings.concurrency, POOL_SIZE_MAX),
+        max_overflow=0,
+    )

@@ -7,28 +7,33 @@ written, and the next shift reads its cursors anew: nothing in memory outlives a
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from math import inf
 from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
+from outbox_kernel.infrastructure.outbox.sql import leases
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.listening import EVERYTHING
-from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS
+from outbox_kernel.infrastructure.relay.listener import EVERYTHING
+from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.progress import Progress
+from outbox_kernel.infrastructure.relay.reading import Reading
+from outbox_kernel.infrastructure.relay.run import GRACE_SECONDS
+from outbox_kernel.infrastructure.relay.subscription import subscriptions_now
+from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-    from outbox_kernel.infrastructure.relay.lines import Lines
-    from outbox_kernel.infrastructure.relay.ownership import Ownership
-    from outbox_kernel.infrastructure.relay.pausing import Pause, Pausing
-    from outbox_kernel.infrastructure.relay.progress import Progress
-    from outbox_kernel.infrastructure.relay.reader import Reader
-    from outbox_kernel.infrastructure.relay.reading import Reading
+    from outbox_kernel.infrastructure.relay.cursor import Reader, Server
+    from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.outages import BrokerOutage, Pause
+    from outbox_kernel.infrastructure.relay.settings import RelaySettings
+    from outbox_kernel.infrastructure.relay.starting import Lines
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 WATCH_SECONDS = 0.1
@@ -41,15 +46,19 @@ class Shift:
     """The steps of a relay; who serves takes them all at once, who runs once one after the other."""
 
     lines: Lines
-    subscribers: Mapping[str, Subscriber]
-    ownership: Ownership
-    reading: Reading
-    progress: Progress
-    deliveries: Deliveries
-    poll_interval_seconds: float
-    balance_seconds: float
-    changed: asyncio.Event
-    pausings: Sequence[Pausing] = ()
+    control: Log
+    settings: RelaySettings
+    server: Server
+    revision: int
+    takes_all: bool
+    subscribers: dict[str, Subscriber] = attrs.Factory(dict)
+    outages: list[BrokerOutage] = attrs.Factory(list)
+    ownership: Ownership = attrs.field(init=False)
+    reading: Reading = attrs.field(init=False)
+    progress: Progress = attrs.field(init=False)
+    deliveries: Deliveries = attrs.field(init=False)
+    changed: asyncio.Event = attrs.Factory(asyncio.Event)
+    """Set when something has ended."""
     to_read: asyncio.Event = attrs.Factory(asyncio.Event)
     """Set when there may be reason or room to read."""
     to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
@@ -71,15 +80,17 @@ class Shift:
     _hurries: bool = False
     _writing: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
-    # --- beginning ----------------------------------------------------------------------------------
-
-    async def begin(self) -> None:
-        """Ask for the brokers, and take what falls to this relay."""
-        for pausing in self.pausings:
-            pausing.open()
-        await self.ownership.balance()
-
-    # --- hearing ------------------------------------------------------------------------------------
+    def __attrs_post_init__(self) -> None:
+        """Have parts, each with the connection for what it does."""
+        control, subscribers = self.control, self.subscribers
+        read, write = (
+            attrs.evolve(control, line=self.lines.read),
+            attrs.evolve(control, line=self.lines.write),
+        )
+        self.ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
+        self.reading = Reading(read, subscribers, self.server, self.revision)
+        self.progress = Progress(write, subscribers)
+        self.deliveries = Deliveries(write, subscribers, self.to_deliver)
 
     def hear(self, said: str) -> None:
         """Hear of a commit, or of an operator's mending."""
@@ -95,13 +106,11 @@ class Shift:
         self.begin_nothing_more()
         self.wake_up()
 
-    # --- the steps ----------------------------------------------------------------------------------
-
     async def read(self) -> None:
         """Read on if there is reason and room, else wait for them."""
         self.to_read.clear()
         if time.monotonic() >= self._poll_at:
-            self._poll_at = time.monotonic() + self.poll_interval_seconds
+            self._poll_at = time.monotonic() + self.settings.poll_interval_seconds
             self.reading.look()
             self.deliveries.look_everywhere()
         async with self._turn_to_read:
@@ -109,7 +118,7 @@ class Shift:
             if wanting:
                 await self.read_for(wanting)
         if not wanting:
-            await _wait(self.to_read, self._poll_at - time.monotonic())
+            await happens(self.to_read, self._poll_at - time.monotonic())
 
     async def read_for(self, wanting: Sequence[Reader]) -> bool:
         """Read once; return whether it counts, and needs not be read again now that it is known who is due."""
@@ -126,7 +135,7 @@ class Shift:
         elif self.deliveries.has_reason:
             await self.deliveries.take()
         else:
-            await _wait(self.to_deliver, self._next_delivery_in_seconds())
+            await happens(self.to_deliver, self._next_delivery_in_seconds())
 
     def _next_delivery_in_seconds(self) -> float:
         turns, now = self.deliveries.turns, time.monotonic()
@@ -170,21 +179,21 @@ class Shift:
     async def write(self) -> None:
         """Write what is due, else wait until something is."""
         self.changed.clear()
-        if self.deliveries.has_unwritten:
-            await self.write_settled()
+        await self.write_settled()
         rest = self.progress.rest_seconds()
         if rest is None:
             await self.changed.wait()
         elif rest > 0:
-            await _wait(self.changed, rest)
+            await happens(self.changed, rest)
         else:
             await self.write_progress()
 
     async def write_settled(self) -> None:
         """Write how deliveries went."""
-        async with self._writing:
-            await self.deliveries.write()
-        self.wake_up()
+        if self.deliveries.has_unwritten:
+            async with self._writing:
+                await self.deliveries.write()
+            self.wake_up()
 
     async def write_progress(self) -> None:
         """Write the places behind what is done."""
@@ -203,10 +212,11 @@ class Shift:
         """Let what is slow step aside, and end what has had its time."""
         if self.lost.is_set():
             raise LeaseLost("the relay's lease is lost")
-        self.lines.check()
-        for pausing in self.pausings:
-            if pausing.failure is not None:
-                raise pausing.failure
+        for line in self.lines:
+            line.check()
+        for outage in self.outages:
+            if outage.failure is not None:
+                raise outage.failure
         for subscriber in self.subscribers.values():
             subscriber.workers.watch()
         self.note_pauses()
@@ -225,7 +235,7 @@ class Shift:
     @property
     def pauses(self) -> dict[str, Pause]:
         """Who stands still, and why."""
-        found = {name: each.doing.pause for name, each in self.subscribers.items()}
+        found = {name: each.doing.outage.pause for name, each in self.subscribers.items()}
         return {**{name: pause for name, pause in found.items() if pause}, **self.pauses_of_others}
 
     async def tell_pauses(self) -> None:
@@ -235,25 +245,32 @@ class Shift:
         self.note_pauses()
         pauses = self.pauses
         if pauses != self._told:
-            await self.ownership.log.tell_pauses(pauses)
+            told = {
+                name: {"reason": each.reason, "since": each.since.isoformat()}
+                for name, each in pauses.items()
+            }
+            await self.control.run(leases.TELL_PAUSES, pauses=json.dumps(told))
             self._told = pauses
 
     async def keep_balance(self) -> None:
         """Learn what is due, and take and give what has changed hands, now and then or when there is reason."""
-        await _wait(self.to_balance, self.balance_seconds)
+        await happens(self.to_balance, self.settings.lease_seconds / 3)
         self.to_balance.clear()
-        await self.ownership.log.look_at_keys()
+        log = self.control
+        await log.keys.look_again(
+            log
+        )  # what is in hand is forgotten, too, if its key was destroyed meanwhile (O6)
         await self.learn()
         while await self.ownership.balance():
             self.wake_up()
         await self.ownership.join()
         if self.ownership.is_leaving:
-            await _wait(self.changed, WATCH_SECONDS)
+            await happens(self.changed, WATCH_SECONDS)
             self.to_balance.set()
 
     async def learn(self) -> None:
         """Learn who is due for what, and who is paused."""
-        found, revision = await subscriptions_now(self.ownership.log)
+        found, revision = await subscriptions_now(self.control)
         if revision == self.reading.revision:
             return
         self.reading.revision = revision
@@ -270,14 +287,13 @@ class Shift:
 
     def longest_limit_seconds(self) -> float:
         """Return how long the running handlers may keep the event loop at the most."""
-        # Asked from the keeper's thread, so over copies.
-        workers = [
-            worker for each in tuple(self.subscribers.values()) for worker in tuple(each.workers.running)
+        limits = [
+            run.carried.timeout_seconds
+            for each in tuple(self.subscribers.values())  # asked from the keeper's thread, so over a copy
+            for worker in each.workers.running
+            if (run := worker.run) is not None
         ]
-        limits = [run.carried.timeout_seconds for worker in workers if (run := worker.run) is not None]
         return max(limits, default=TIMEOUT_SECONDS) + GRACE_SECONDS
-
-    # --- one round ----------------------------------------------------------------------------------
 
     async def go_round(self) -> None:
         """Take each step once, and finish what is in hand then."""
@@ -293,14 +309,11 @@ class Shift:
         await self.finish_in_hand()
         if deliveries.suspects:
             counts.claimed += await self._take_suspect()
-        counts.note_outcomes(deliveries.take_ended())
-
-    # --- finishing ----------------------------------------------------------------------------------
 
     async def known(self) -> None:
         """Return when it is known which brokers are there."""
-        for pausing in self.pausings:
-            await pausing.known.wait()
+        for outage in self.outages:
+            await outage.known.wait()
         self.note_pauses()
 
     @property
@@ -328,13 +341,12 @@ class Shift:
             self.changed.clear()
             await self.write_all()
             if not self.is_idle:
-                await _wait(self.changed, min(left, WATCH_SECONDS))
+                await happens(self.changed, min(left, WATCH_SECONDS))
                 self.watch_once()
 
     async def write_all(self) -> None:
         """Write everything that can be written now."""
-        if self.deliveries.has_unwritten:
-            await self.write_settled()
+        await self.write_settled()
         await self.write_progress()
 
     async def let_go(self) -> None:
@@ -344,21 +356,22 @@ class Shift:
                 subscriber.let_go()
         await self.write_all()
 
-    # --- ending -------------------------------------------------------------------------------------
-
     async def release(self, grace_seconds: float) -> None:
         """Begin nothing more; leave what has not ended to others, and let what runs end in time."""
         await self.finish_in_hand(min(FINISH_SECONDS, grace_seconds))
         self.begin_nothing_more()
         for subscriber in self.subscribers.values():
             subscriber.leave_rest()
-            subscriber.step_all_aside()
+            subscriber.workers.step_all_aside()
         await self.write_all()
         await self.ownership.give_all()
         until = time.monotonic() + grace_seconds
-        while not (self._are_at_rest or self._hurries) and (left := until - time.monotonic()) > 0:
+        workers = [subscriber.workers for subscriber in self.subscribers.values()]
+        while (left := until - time.monotonic()) > 0:
+            if self._hurries or all(each.at_rest for each in workers):
+                break
             self.changed.clear()
-            await _wait(self.changed, min(left, WATCH_SECONDS))
+            await happens(self.changed, min(left, WATCH_SECONDS))
             self.watch_once()
             await self.write_all()
         await self.end()
@@ -369,10 +382,6 @@ class Shift:
         self._hurries = True
         self.changed.set()
 
-    @property
-    def _are_at_rest(self) -> bool:
-        return all(subscriber.workers.at_rest for subscriber in self.subscribers.values())
-
     def begin_nothing_more(self) -> None:
         """Let only what runs go on."""
         for subscriber in self.subscribers.values():
@@ -381,17 +390,8 @@ class Shift:
     async def end(self) -> None:
         """End what runs: the lease is lost, or the time over."""
         self.begin_nothing_more()
-        for pausing in self.pausings:
-            await pausing.close()
+        for outage in self.outages:
+            await outage.close()
         await asyncio.gather(
             *(subscriber.workers.end_all(GRACE_SECONDS) for subscriber in self.subscribers.values())
         )
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, which is set all the same when so much time has gone: each step looks for itself."""
-    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), event.set)
-    try:
-        await event.wait()
-    finally:
-        timer.cancel()

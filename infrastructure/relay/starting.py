@@ -1,4 +1,4 @@
-"""Beginning a shift: a lease, the server's floor, subscriptions, cursors; and all that works with them (R2, R3)."""
+"""Beginning a shift: connections, a lease, subscriptions, cursors; and all that works with them (R2, R3, R12)."""
 
 from __future__ import annotations
 
@@ -6,153 +6,139 @@ import asyncio
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.logged_event import forget_decoders
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
-from outbox_kernel.infrastructure.relay.batching import Batching
-from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-from outbox_kernel.infrastructure.relay.handling import Handling
-from outbox_kernel.infrastructure.relay.knowing import subscriptions_now
+from outbox_kernel.infrastructure.relay.bisection import Batching
+from outbox_kernel.infrastructure.relay.cursor import Server
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
+from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.ownership import Ownership
-from outbox_kernel.infrastructure.relay.pacing import Bounds
-from outbox_kernel.infrastructure.relay.pausing import Pausing
-from outbox_kernel.infrastructure.relay.place import Server
-from outbox_kernel.infrastructure.relay.progress import Progress
-from outbox_kernel.infrastructure.relay.reading import Reading
-from outbox_kernel.infrastructure.relay.renaming import Renaming
-from outbox_kernel.infrastructure.relay.roster import CarriedPublisher, Subscription, check_sources
-from outbox_kernel.infrastructure.relay.rows import forget_decoders
-from outbox_kernel.infrastructure.relay.sending import WINDOW, Sending
+from outbox_kernel.infrastructure.relay.outages import BrokerOutage
+from outbox_kernel.infrastructure.relay.publishing import WINDOW, Sending
+from outbox_kernel.infrastructure.relay.rate import Bounds
+from outbox_kernel.infrastructure.relay.run import Handling
 from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+from outbox_kernel.infrastructure.relay.subscription import (
+    CarriedPublisher,
+    Renaming,
+    Subscription,
+    check_sources,
+    subscriptions_now,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
     from outbox_kernel.infrastructure.master_keys import MasterKeys
-    from outbox_kernel.infrastructure.relay.line import Line, Step
-    from outbox_kernel.infrastructure.relay.lines import Lines
-    from outbox_kernel.infrastructure.relay.observing import Observing
-    from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
+    from outbox_kernel.infrastructure.outbox.own_connection import Step
+    from outbox_kernel.infrastructure.relay.metrics import Observing
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny
+
 
 WRITERS_LOOK_SECONDS = 0.05
 
 
-@attrs.frozen
-class Signals:
-    """What wakes the steps of a shift; each part sets some of them."""
+class Lines(NamedTuple):
+    """The connections of a shift: what was in one when it broke nobody knows, so none is opened a second time (R12)."""
 
-    changed: asyncio.Event = attrs.Factory(asyncio.Event)
-    to_read: asyncio.Event = attrs.Factory(asyncio.Event)
-    to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
-    pauses_changed: asyncio.Event = attrs.Factory(asyncio.Event)
+    read: Line
+    write: Line
+    control: Line
+
+
+@attrs.frozen
+class Ground:
+    """What all shifts of a relay have in common."""
+
+    engine: AsyncEngine
+    settings: RelaySettings
+    schema: str | None
+    now: datetime | None
+    master_keys: MasterKeys | None
+    observing: Observing
+
+    def log(self, line: Line, lease: Lease) -> Log:
+        """Return the log as it is seen over a connection, under a lease."""
+        return Log(line, lease, self.schema, self.now, KeysInHand(self.master_keys))
 
 
 @attrs.frozen
 class Assembly:
     """What a shift is made of."""
 
+    ground: Ground
     carried: Sequence[CarriedAny]
     lines: Lines
     lease: Lease
-    settings: RelaySettings
-    schema: str | None
-    now: datetime | None
     takes_all: bool
-    observing: Observing
-    master_keys: MasterKeys | None = None
 
     async def shift(self) -> Shift:
         """Subscribe, and return all that works under the lease."""
         forget_decoders()
-        keys = KeysInHand(self.master_keys)
-        control = Log(self.lines.control, self.lease, self.schema, self.now, keys)
+        control = self.ground.log(self.lines.control, self.lease)
         server = await _server(control)
         subscriptions, revision = await self._subscribe(control, server.number)
         database = str((await self.lines.control.fetch(DATABASE))[0][0])
-        await self.observing.begin(control)
-        signals = Signals()
-        subscribers: dict[str, Subscriber] = {}
-        deliveries = Deliveries(attrs.evolve(control, line=self.lines.write), subscribers, signals.to_deliver)
+        await self.ground.observing.begin(control)
+        shift = Shift(self.lines, control, self.ground.settings, server, revision, self.takes_all)
         for each in self.carried:
-            subscribers[each.name] = self._subscriber(
-                each, subscriptions[each.name], deliveries, signals, database
-            )
-        ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
-        reading = Reading(attrs.evolve(control, line=self.lines.read), subscribers, server, revision)
-        progress = Progress(attrs.evolve(control, line=self.lines.write), subscribers)
-        return Shift(
-            *(self.lines, subscribers, ownership, reading, progress, deliveries),
-            self.settings.poll_interval_seconds,
-            self.settings.lease_seconds / 3,
-            signals.changed,
-            [each.doing.pausing for each in subscribers.values() if isinstance(each.doing, Sending)],
-            to_read=signals.to_read,
-            to_deliver=signals.to_deliver,
-            pauses_changed=signals.pauses_changed,
-        )
+            shift.subscribers[each.name] = self._subscriber(each, subscriptions[each.name], shift, database)
+        return shift
 
     def _subscriber(
-        self,
-        carried: CarriedAny,
-        subscription: Subscription,
-        deliveries: Deliveries,
-        signals: Signals,
-        database: str,
+        self, carried: CarriedAny, subscription: Subscription, shift: Shift, database: str
     ) -> Subscriber:
-        given = deliveries, signals.changed, signals.to_read
+        settings, observed = self.ground.settings, self.ground.observing.of(carried)
+        doing: Handling | Sending
         if isinstance(carried, CarriedPublisher):
-            pausing = Pausing(carried.name, carried.outlet, signals.pauses_changed)
-            doing: Any = Sending(carried, pausing, *self.observing.of(carried))
-            found = Subscriber(carried, subscription, doing, *given, WINDOW, self.settings.batch_size_max)
-            found.stand_still()  # until it is known that its broker is there
-            return found
-        doing = self._doing(carried, database, deliveries.log)
-        bounds = Bounds.of(carried.registration, self.settings)
-        return Subscriber(
-            *(carried, subscription, doing, *given),
+            outage = BrokerOutage(carried.name, carried.outlet, shift.pauses_changed)
+            shift.outages.append(outage)
+            doing, bounds = Sending(carried, outage, *observed), Bounds(WINDOW, settings.batch_size_max)
+        else:
+            given = carried, self.lease, self.ground.schema, database
+            doing = Handling(*given) if carried.batch is None else Batching(*given, shift.deliveries.log)
+            doing.counts, doing.spans = observed
+            bounds = Bounds.of(carried.registration, settings)
+        found = Subscriber(
+            *(carried, subscription, doing, shift.deliveries, shift.changed, shift.to_read),
             *(bounds.workers_max, bounds.batch_max, bounds.pacer),
         )
-
-    def _doing(self, carried: Carried, database: str, log: Log) -> Handling:
-        given = carried, self.lease, self.schema, database
-        found = Handling(*given) if carried.batch is None else Batching(*given, log)
-        found.counts, found.spans = self.observing.of(carried)
+        if isinstance(doing, Sending):
+            found.stand_still()  # until it is known that its broker is there
         return found
 
     async def register(self) -> None:
         """Begin to live, hold nothing of former epochs any more, and say so."""
         abilities = {each.name: each.abilities for each in self.carried}
         patterns = {each.name: each.patterns for each in self.carried}
-        control = Log(self.lines.control, self.lease, self.schema, self.now)
+        control, settings = self.ground.log(self.lines.control, self.lease), self.ground.settings
         registered = control.step(
             leases.REGISTER,
-            lease_seconds=self.settings.lease_seconds,
+            lease_seconds=settings.lease_seconds,
             process_id=os.getpid(),
             host=socket.gethostname(),
-            code_version=self.settings.code_version,
+            code_version=settings.code_version,
             abilities=json.dumps(abilities),
             patterns=json.dumps(patterns),
             takes_events=not self.takes_all,
         )
         former = attrs.evolve(control, lease=Lease(self.lease.relay, self.lease.epoch - 1))
         await self.lines.control.transact(
-            [
-                registered,
-                *_given_back(former),
-                (SAY, (self.settings.channel, EVERYTHING)),
-            ]
+            [registered, *_given_back(former), (SAY, (settings.channel, EVERYTHING))]
         )
 
     async def _subscribe(self, control: Log, server: int) -> tuple[Mapping[str, Subscription], int]:
@@ -184,16 +170,15 @@ class Assembly:
         return await subscriptions_now(control)
 
 
-async def resign(line: Line, lease: Lease, schema: str | None, now: datetime | None, channel: str) -> None:
+async def resign(ground: Ground, lease: Lease) -> None:
     """Live no longer, hold nothing, and say so: others go on at once."""
-    log = Log(line, lease, schema, now)
-    await line.transact(
-        [
-            log.step(leases.RESIGN),
-            *_given_back(log),
-            (SAY, (channel, EVERYTHING)),
-        ]
-    )
+    line = Line(ground.engine)
+    log = ground.log(line, lease)
+    try:
+        say = SAY, (ground.settings.channel, EVERYTHING)
+        await line.transact([log.step(leases.RESIGN), *_given_back(log), say])
+    finally:
+        await line.close()
 
 
 def _given_back(log: Log) -> list[Step]:

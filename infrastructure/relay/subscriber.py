@@ -1,7 +1,7 @@
 """A subscriber: a handler or publisher that this relay carries, with all that it has in hand (R4, R5, R7).
 
 Each stands alone: its own readers, its own workers, its own memory of what is unsettled. What differs between a handler
-and a publisher is what it does with an event: `handling` and `sending`.
+and a publisher is what it does with an event: `run` and `publishing`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.held import Held
-from outbox_kernel.infrastructure.relay.reader import Pace
-from outbox_kernel.infrastructure.relay.rows import Outcome
-from outbox_kernel.infrastructure.relay.running import DONE
-from outbox_kernel.infrastructure.relay.unreadable import buried
+from outbox_kernel.infrastructure.relay.cursor import Pace
+from outbox_kernel.infrastructure.relay.deliveries import Outcome
+from outbox_kernel.infrastructure.relay.order import Held, Queue, Work
+from outbox_kernel.infrastructure.relay.retry import DONE, buried
 from outbox_kernel.infrastructure.relay.workers import Workers
-from outbox_kernel.infrastructure.relay.works import Queue, Work
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Hashable, Iterable
 
-    from outbox_kernel.infrastructure.relay.doing import Doing, Settling
-    from outbox_kernel.infrastructure.relay.pacing import Pacer
-    from outbox_kernel.infrastructure.relay.place import Place
-    from outbox_kernel.infrastructure.relay.reader import Batch, Reader
-    from outbox_kernel.infrastructure.relay.roster import CarriedAny, Subscription
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
-    from outbox_kernel.infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+    from outbox_kernel.infrastructure.relay.cursor import Batch, Place, Reader
+    from outbox_kernel.infrastructure.relay.deliveries import Deliveries
+    from outbox_kernel.infrastructure.relay.publishing import Sending
+    from outbox_kernel.infrastructure.relay.rate import Pacer
+    from outbox_kernel.infrastructure.relay.retry import Verdict
+    from outbox_kernel.infrastructure.relay.run import Handling
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
     from outbox_kernel.infrastructure.relay.workers import Worker
 
 TAKEOVERS_OF_A_SUSPECT = 2
@@ -51,8 +50,8 @@ class Subscriber:
 
     carried: CarriedAny
     subscription: Subscription
-    doing: Doing
-    settling: Settling
+    doing: Handling | Sending
+    deliveries: Deliveries
     changed: asyncio.Event
     """Set when something has ended: there may be something to write, or room to read."""
     has_room: asyncio.Event
@@ -80,11 +79,6 @@ class Subscriber:
             is_bounded=self.is_bounded or self.carried.batch is not None,
             pacer=self.pacer,
         )
-
-    @property
-    def name(self) -> str:
-        """Whose it is."""
-        return self.carried.name
 
     @property
     def is_going(self) -> bool:
@@ -121,8 +115,6 @@ class Subscriber:
             self._routes[event_type, event_version] = found
         return found
 
-    # --- what a read has brought --------------------------------------------------------------------
-
     def take(self, reader: Reader, rows: Iterable[LoggedEvent], start: Place, end: Place) -> None:
         """Take events in the order of their positions, as far as they are this reader's."""
         is_all = reader.is_all and (start is reader.ahead or start == reader.ahead)
@@ -155,7 +147,10 @@ class Subscriber:
         return (
             row["not_before"] is not None
             or row["occurred_at"] is None
-            or (unsettled is not None and (self.name in unsettled or self.carried.renamed_from in unsettled))
+            or (
+                unsettled is not None
+                and (self.carried.name in unsettled or self.carried.renamed_from in unsettled)
+            )
         )
 
     def _leave(self, batch: Batch, row: LoggedEvent, *, is_suspect: bool = False) -> None:
@@ -179,7 +174,7 @@ class Subscriber:
 
     @property
     def _has_reason_to_stand(self) -> bool:
-        if self.doing.is_away or self.is_held:
+        if self.doing.outage.is_away or self.is_held:
             return True
         # Two relays at once would have twice as much at work.
         return self.is_bounded and any(reader.pace is Pace.LEAVING for reader in self.readers)
@@ -194,7 +189,7 @@ class Subscriber:
     def go_on(self) -> None:
         """Go on where it stands: after an outage with one event alone, until there is an answer to it."""
         self.stands_still = False
-        if self.doing.pause is not None:
+        if self.doing.outage.pause is not None:
             self.workers.probe()
         else:
             self.workers.let(self.workers_max)
@@ -230,8 +225,6 @@ class Subscriber:
         for work in turn.works:
             self.given_back(work, is_late=False)
 
-    # --- what workers say ---------------------------------------------------------------------------
-
     def perform(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Do one work."""
         if work.batch is None and not work.row.is_readable:
@@ -255,9 +248,9 @@ class Subscriber:
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end: with its batch, or as a delivery."""
-        if self.workers.is_probing and self.doing.pause is None:
+        if self.workers.is_probing and self.doing.outage.pause is None:
             self.workers.let(self.workers_max)  # there is an answer
-            self.settling.look_everywhere()
+            self.deliveries.look_everywhere()
         batch = work.batch
         if batch is not None and not is_late:
             if verdict is not DONE:
@@ -267,7 +260,7 @@ class Subscriber:
         outcome = self._outcome(work.row, verdict.status, verdict)
         outcome.attempts = outcome.attempts or work.attempts
         if batch is None or batch.is_being_written:
-            self.settling.settle(work.row, outcome)
+            self.deliveries.settle(outcome)
         else:
             self._replace(batch, outcome)
         self.changed.set()
@@ -278,24 +271,16 @@ class Subscriber:
             self._note(work.batch, self._outcome(work.row, "leased"))
             self._finish(work.batch)
 
-    def given_up(self, worker: Worker, work: Work) -> None:
-        """Decide about a run that ignores its cancellation."""
-        self.doing.given_up(worker, work)
-
     def given_back(self, work: Work, *, is_late: bool) -> None:
         """Take note that a work was ended by the relay, or has not begun, and is to be done again."""
         batch = work.batch
         if batch is None or (is_late and batch.is_being_written):
-            self.settling.give_back(work.row, self.name)
+            self.deliveries.give_back(work.row, self.carried.name)
         elif is_late:
             self._replace(batch, self._outcome(work.row, "waiting"))
         else:
             self._leave(batch, work.row)
             self._finish(batch)
-
-    def place_freed(self) -> None:
-        """Look for what has found no room."""
-        self.settling.look_everywhere()
 
     def leave_rest(self) -> None:
         """Leave everything that has not begun for others: the relay stops."""
@@ -304,11 +289,6 @@ class Subscriber:
             return
         for work in self.workers.drop():
             self.given_back(work, is_late=False)
-
-    def step_all_aside(self) -> None:
-        """Let no batch wait for what is at work: the relay stops."""
-        for worker in self.workers.running:
-            self.workers.step_aside(worker)
 
     def written(self, batches: Iterable[Batch]) -> None:
         """Take note that the outcomes of batches are in the database."""
@@ -355,7 +335,9 @@ class Subscriber:
 
     def _outcome(self, row: LoggedEvent, status: str, verdict: Verdict | None = None) -> Outcome:
         key: Any = row.order_key if self.carried.ordered else None
-        outcome = Outcome(row, self.name, key or str(row["event_id"]), status, on_dead=self.carried.on_dead)
+        outcome = Outcome(
+            row, self.carried.name, key or str(row["event_id"]), status, on_dead=self.carried.on_dead
+        )
         if verdict is not None:
             outcome.attempts, outcome.delay_seconds = verdict.attempts, verdict.delay_seconds
             outcome.error_message = verdict.error_message

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.running import GRACE_SECONDS, Away, GivenBack, Run
-from outbox_kernel.infrastructure.relay.works import Queue, Work
+from outbox_kernel.infrastructure.relay.order import Queue, Work
+from outbox_kernel.infrastructure.relay.run import Away, GivenBack, Run
+from outbox_kernel.infrastructure.relay.timeouts import watch
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from outbox_kernel.infrastructure.relay.doing import Performer
-    from outbox_kernel.infrastructure.relay.pacing import Pacer
-    from outbox_kernel.infrastructure.relay.running import Verdict
+    from outbox_kernel.infrastructure.relay.rate import Pacer
+    from outbox_kernel.infrastructure.relay.retry import Verdict
+    from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
-SLOW_SECONDS = 1.0
 # How long workers may keep the event loop when no handler ever waits for anything.
 LOOP_SECONDS_MAX = 0.005
 
@@ -57,19 +57,19 @@ class Worker:
             began = await self._go_through(queue, began)
 
     async def _go_through(self, queue: Queue, began: float) -> float:
-        workers, performer = self.workers, self.workers.performer
+        workers, subscriber = self.workers, self.workers.subscriber
         while queue.works and not workers.is_stopping:
             if not workers.may_begin():
                 workers.put_off(queue)
                 return began
             work = self.work = queue.works.popleft()
-            if not performer.must_wait(work):
+            if not subscriber.must_wait(work):
                 workers.note_begin()
                 goes_on = False
                 try:
-                    goes_on = self._note_end(work, await performer.perform(self, work))
+                    goes_on = self._note_end(work, await subscriber.perform(self, work))
                 except Away:
-                    performer.note_pause()
+                    subscriber.note_pause()
                     self._put_back(self._unsettled(work))
                 except GivenBack:
                     self._give_back(self._unsettled(work))
@@ -87,7 +87,7 @@ class Worker:
         """Take note of what a work came to; return whether the next of its queue may follow."""
         if verdict is None:
             return False
-        self.workers.performer.settled(work, verdict, is_late=self.is_aside)
+        self.workers.subscriber.settled(work, verdict, is_late=self.is_aside)
         return work.batch is not None or verdict.status == "done"
 
     def _unsettled(self, work: Work) -> list[Work]:
@@ -103,7 +103,7 @@ class Worker:
 
     def _give_back(self, works: Sequence[Work]) -> None:
         for each in works:
-            self.workers.performer.given_back(each, is_late=self.is_aside)
+            self.workers.subscriber.given_back(each, is_late=self.is_aside)
 
     def _must_hand_on(self) -> bool:
         """Let another worker go on if the handler has left something in this one's context."""
@@ -123,7 +123,7 @@ class Workers:
 
     def __init__(
         self,
-        performer: Performer,
+        subscriber: Subscriber,
         count_max: int,
         changed: asyncio.Event,
         *,
@@ -131,7 +131,7 @@ class Workers:
         is_bounded: bool = False,
         pacer: Pacer | None = None,
     ) -> None:
-        self.performer = performer
+        self.subscriber = subscriber
         self.count_max = self.width = count_max
         self._steps_aside = steps_aside
         self._is_bounded = is_bounded
@@ -155,8 +155,6 @@ class Workers:
         self.context = contextvars.copy_context()
         self.arithmetic = getcontext().copy()
         self.settings = _settings_of(self.arithmetic)
-
-    # --- queues -------------------------------------------------------------------------------------
 
     def add(self, works: Iterable[Work]) -> None:
         """Have works of batches done, each behind those of its aggregate that are in hand."""
@@ -194,7 +192,7 @@ class Workers:
             self._call_up()
             return
         while queue.works:
-            self.performer.given_back(queue.works.popleft(), is_late=False)
+            self.subscriber.given_back(queue.works.popleft(), is_late=False)
         if self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
 
@@ -218,8 +216,6 @@ class Workers:
         self._ready = deque(queue for queue in self._ready if not queue.is_turn)
         return dropped
 
-    # --- standing still -----------------------------------------------------------------------------
-
     @property
     def go_on(self) -> bool:
         """Whether who is at work may take the next."""
@@ -234,8 +230,6 @@ class Workers:
         """Let one be at work until there is an answer; nothing else would go on if it stepped aside."""
         self.let(1)
         self.is_probing = True
-
-    # --- bounds -------------------------------------------------------------------------------------
 
     @property
     def _busy(self) -> int:
@@ -266,8 +260,6 @@ class Workers:
     def has_turns(self) -> bool:
         """Whether deliveries wait in hand."""
         return any(queue.is_turn for queue in self._ready)
-
-    # --- workers ------------------------------------------------------------------------------------
 
     def _call_up(self) -> None:
         """Call up one worker for the queues that wait; it calls up the next when it begins.
@@ -322,31 +314,14 @@ class Workers:
         self.slow -= 1
         self.changed.set()
         self._call_up()
-        self.performer.place_freed()
-
-    # --- watching -----------------------------------------------------------------------------------
+        self.subscriber.deliveries.look_everywhere()
 
     def watch(self) -> None:
-        """Let slow runs step aside, end those whose time is over; raise what a worker has died of."""
+        """Look at those that run for long; raise what a worker has died of."""
         if self.failure is not None:
             raise self.failure
-        now = time.monotonic()
-        for worker in self.running:
-            run = worker.run
-            if run is None:
-                continue
-            elapsed, limit = now - run.started, run.carried.timeout_seconds
-            if self._may_step_aside(run) and elapsed > min(SLOW_SECONDS, limit):
-                self.step_aside(worker)
-            elapsed -= run.waited_seconds(now)
-            if run.ended_for is None and elapsed > limit:
-                run.end("timeout")
-            elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
-                self._give_up(worker)
+        watch(self)
         self._call_up()
-
-    def _may_step_aside(self, run: Run) -> bool:
-        return self._steps_aside and not self.is_probing and not run.detached
 
     def step_aside(self, worker: Worker) -> None:
         """Let the aggregate go on without what is slow."""
@@ -355,17 +330,23 @@ class Workers:
             return
         if self._steps_aside:
             self._set_aside(worker, run)
-            self.performer.stepped_aside(work)
+            self.subscriber.stepped_aside(work)
             self.left(queue)
+
+    def step_all_aside(self) -> None:
+        """Let no batch wait for what is at work: the relay stops."""
+        for worker in self.running:
+            self.step_aside(worker)
 
     def _set_aside(self, worker: Worker, run: Run) -> None:
         run.detached = worker.is_aside = True
         self.slow += 1
         self._counted -= 1
 
-    def _give_up(self, worker: Worker) -> None:
+    def give_up(self, worker: Worker) -> None:
+        """Decide without it about a run that ignores its cancellation."""
         if worker.work is not None:
-            self.performer.given_up(worker, worker.work)
+            self.subscriber.doing.given_up(worker, worker.work)
         if worker.run is not None and not worker.is_aside:
             self._set_aside(worker, worker.run)
             if worker.queue is not None:
@@ -373,8 +354,6 @@ class Workers:
         self._all.discard(worker)
         self._given_up.add(worker.task)
         self.changed.set()
-
-    # --- ending -------------------------------------------------------------------------------------
 
     async def end_all(self, grace_seconds: float) -> None:
         """Cancel what is at work, and wait until it has ended; what does not may commit no more."""

@@ -1,4 +1,4 @@
-"""A database connection of the relay's own: opened when needed, dropped when broken, each call with a deadline."""
+"""A database connection of one's own: opened when needed, dropped when broken, each call with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observing: what a relay counts and traces of its work, where anybody takes it (O4)."""
+"""What a relay counts and traces of its work, where anybody takes it (O4)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.leases import CLOCK
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
+from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher
 from outbox_kernel.infrastructure.telemetry import instruments as numbers
-from outbox_kernel.infrastructure.telemetry.counting import RelayCounts, ServerClock
+from outbox_kernel.infrastructure.telemetry.counting import RelayCounts
 from outbox_kernel.infrastructure.telemetry.metrics import SYSTEM
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.roster import CarriedAny
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny
     from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
     from outbox_kernel.infrastructure.telemetry.metrics import Metrics
     from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
@@ -37,25 +37,20 @@ class Observing:
         """Count where the process counts."""
         object.__setattr__(self, "relay", RelayCounts() if self.metrics is None else self.metrics.of_relay())
 
-    @property
-    def clock(self) -> ServerClock:
-        """How the server's clock stands, by which events are stamped."""
-        return self.relay.clock
-
-    # --- of the relay -------------------------------------------------------------------------------
-
     async def begin(self, control: Log) -> None:
         """Take note of a new lease, and of the server's clock; renewals go on doing so."""
         asked = time.monotonic()
         [row] = await control.run(CLOCK)
-        self.clock.note(asked, row["shown"], time.monotonic())
-        self.relay.holds_until = asked + self.lease_seconds
+        self._note_lease(asked, row["shown"])
 
     def note_renewal(self, asked: float, shown: float) -> None:
         """Take note of a renewal that was asked for at that moment, and of what the server's clock showed."""
         self.relay.renewals += 1
+        self._note_lease(asked, shown)
+
+    def _note_lease(self, asked: float, shown: float) -> None:
         self.relay.holds_until = asked + self.lease_seconds
-        self.clock.note(asked, shown, time.monotonic())
+        self.relay.clock.note(asked, shown, time.monotonic())
 
     def note_trouble(self, error: BaseException) -> None:
         """Take note of what has ended a shift."""
@@ -69,19 +64,14 @@ class Observing:
         """Take note that it has no lease any more."""
         self.relay.holds_until = self.relay.hears = None
 
-    # --- of its subscriptions -----------------------------------------------------------------------
-
     def of(self, carried: CarriedAny) -> tuple[SubscriptionCounts | None, RunSpans | None]:
         """Return where what is done for a subscription is counted, and what traces it."""
         labels, spans = _labels(carried), tracing.spans()
+        # Each run over a batch stands for itself.
+        timed = {} if carried.batch is None else {"timed_of_max": 1}
         return (
-            # Each run over a batch stands for itself.
-            None
-            if self.metrics is None
-            else self.metrics.of_subscription(
-                labels, **({} if carried.batch is None else {"timed_of_max": 1})
-            ),
-            None if spans is None else spans.of_runs(self.clock, labels),
+            None if self.metrics is None else self.metrics.of_subscription(labels, **timed),
+            None if spans is None else spans.of_runs(self.relay.clock, labels),
         )
 
 

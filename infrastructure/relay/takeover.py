@@ -1,4 +1,4 @@
-"""Upkeep: what each relay does for the outbox as a whole, now and then (R2, R3, R13)."""
+"""Takeover: leases that have run out end, and what they held is free; each relay looks now and then (R2, R3, R13)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_CURSORS, TAKE_OVER_CURSORS
 from outbox_kernel.infrastructure.outbox.sql.deliveries import TAKE_OVER_DELIVERIES
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
-from outbox_kernel.infrastructure.relay.listening import EVERYTHING, SAY
+from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.renaming import Renaming
     from outbox_kernel.infrastructure.relay.retention import Retention
+    from outbox_kernel.infrastructure.relay.subscription import Renaming
 
 _log = logging.getLogger("outbox.relay")
+
 
 SWEEP_SECONDS = 60.0
 
@@ -36,7 +37,6 @@ class Upkeep:
     retention: Retention
     pause_seconds: float
     channel: str
-    """Where relays hear of each other."""
     on_freed: Callable[[], None]
     _sweep_at: float = 0.0
 

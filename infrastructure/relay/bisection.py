@@ -1,4 +1,4 @@
-"""Batching: what a subscriber does whose handler gets several events at once (R16).
+"""Bisection: what a subscriber does whose handler gets several events at once, and fails over one of them (R16).
 
 A batch has one run, one effect and a receipt for each of its events. If it fails it is halved, and halved again, until
 the event at fault stands alone: that one is charged, what is left of its aggregate waits behind it, and all others
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.receipts import HANDLED
-from outbox_kernel.infrastructure.relay.handling import Handling
-from outbox_kernel.infrastructure.relay.running import DONE, SPLIT, Away, Run, Verdict
+from outbox_kernel.infrastructure.relay.retry import DONE, SPLIT, Verdict
+from outbox_kernel.infrastructure.relay.run import Away, Handling, Run
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Log
+    from outbox_kernel.infrastructure.relay.order import Work
     from outbox_kernel.infrastructure.relay.workers import Worker
-    from outbox_kernel.infrastructure.relay.works import Work
 
 _log = logging.getLogger("outbox.relay")
 
@@ -39,7 +39,7 @@ class Batching(Handling):
         is_first = True
         while worker.together:
             # What a part before it has left behind may keep some of it waiting.
-            part = [each for each in worker.together[0] if not worker.workers.performer.must_wait(each)]
+            part = [each for each in worker.together[0] if not worker.workers.subscriber.must_wait(each)]
             worker.together[0] = part
             if part and not is_first:
                 if not worker.workers.go_on:
@@ -58,14 +58,14 @@ class Batching(Handling):
         if worker.run is None or not together:
             super().given_up(worker, work)
             return
-        verdict, performer, part = self.giving_up(worker.run), worker.workers.performer, together.pop(0)
+        verdict, subscriber, part = self.giving_up(worker.run), worker.workers.subscriber, together.pop(0)
         for each in part:
             if verdict.status == SPLIT:
-                performer.given_back(each, is_late=False)
+                subscriber.given_back(each, is_late=False)
             else:
-                performer.settled(each, verdict, is_late=False)
+                subscriber.settled(each, verdict, is_late=False)
         for each in (each for rest in together for each in rest):
-            performer.given_back(each, is_late=False)
+            subscriber.given_back(each, is_late=False)
 
     def _gathered(self, worker: Worker, work: Work) -> list[Work]:
         """Take what there is of a queue, up to a batch; to find out how things stand, one is enough."""
@@ -73,7 +73,7 @@ class Batching(Handling):
         size = 1 if workers.is_probing else self.carried.batch or 1
         while queue is not None and queue.works and len(gathered) < size:
             following = queue.works.popleft()
-            if not workers.performer.must_wait(following):
+            if not workers.subscriber.must_wait(following):
                 gathered.append(following)
         return gathered
 
@@ -93,7 +93,7 @@ class Batching(Handling):
             worker.together[:0] = [part[:half], part[half:]]
         else:
             for each in part:
-                worker.workers.performer.settled(each, verdict, is_late=False)
+                worker.workers.subscriber.settled(each, verdict, is_late=False)
         return True
 
     async def _without_handled(self, worker: Worker, part: list[Work], run: Run) -> list[Work]:
@@ -102,7 +102,7 @@ class Batching(Handling):
         handled = {row["event_id"] for row in rows}
         for each in part:
             if each.row.event_id in handled:
-                worker.workers.performer.settled(each, DONE, is_late=False)
+                worker.workers.subscriber.settled(each, DONE, is_late=False)
         return [each for each in part if each.row.event_id not in handled]
 
     def _run_over(self, worker: Worker, part: list[Work]) -> Run:

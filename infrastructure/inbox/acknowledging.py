@@ -1,4 +1,4 @@
-"""One queue's intake: what arrives goes into the outbox in batches, and out of the queue once it is there (T3)."""
+"""Acknowledging: what arrives goes into the outbox in batches, and out of the queue once that has committed (T3)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.inbox.burying import Burying
     from outbox_kernel.infrastructure.inbox.storing import Storage
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
-    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.outbox.own_connection import Line
     from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
+
 
 BATCH_MAX = 500
 # Of bodies; few batches come near it, but the largest messages together would be more than a call's deadline allows.
@@ -41,7 +42,6 @@ class Intake:
     """With the database."""
     on_stored: Callable[[], None]
     counts: QueueCounts | None = None
-    """Where what arrives is counted, if anybody asks for numbers."""
 
     async def serve(self) -> None:
         """Store what arrives, until there is no more."""

@@ -1,17 +1,21 @@
-"""Who is to handle an event: what this process carries, and what the database says is due (R2, R9)."""
+"""Subscriptions: what this process carries, what the database says is due, and whether both agree (R2, R9, R14).
+
+What handlers had under former names becomes theirs, for as long as old relays may run (R13).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, ClassVar, Self
+from uuid import UUID
 
 import attrs
-from lagom import Container
-from lagom.exceptions import UnresolvableType
 
-from outbox_kernel.infrastructure.calling import Call, NotMade, caller, made_once
-from outbox_kernel.infrastructure.errors import HandlerNotBuilt, NamesCollide, SourceChanged
+from outbox_kernel.infrastructure.calling import Call, caller
+from outbox_kernel.infrastructure.errors import NamesCollide, SourceChanged
+from outbox_kernel.infrastructure.outbox.sql import cursors
+from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.errors import DefinitionError
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
@@ -20,10 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+    from outbox_kernel.infrastructure.outbox.own_connection import Step
+    from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.stored import StoredEvent
+
 
 ANY_TYPE = "*"
 ANY_VERSION = 2**31 - 1
@@ -44,21 +51,19 @@ class Carried:
     on_dead: str = attrs.field(init=False)
     atomic: bool = attrs.field(init=False)
     batch: int | None = attrs.field(init=False)
+    is_bounded: bool = attrs.field(init=False)
+    """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
 
     def __attrs_post_init__(self) -> None:
         """Copy what is read for every event."""
-        for name in ("name", "ordered", "timeout_seconds", "renamed_from", "on_dead", "atomic", "batch"):
-            object.__setattr__(self, name, getattr(self.registration, name))
+        for each in attrs.fields(Carried):
+            if not each.init:
+                object.__setattr__(self, each.name, getattr(self.registration, each.name))
 
     @property
     def from_beginning(self) -> bool:
         """Whether it is to get all of the log when it is new."""
         return self.registration.start == "beginning"
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
-        return self.registration.is_bounded
 
     @property
     def patterns(self) -> list[str]:
@@ -169,52 +174,14 @@ def check_names(claims: Iterable[Claim]) -> None:
                 )
 
 
-async def check_buildable(registrations: Iterable[HandlerRegistration], container: AnyContainer) -> None:
-    """Raise HandlerNotBuilt unless the container can make every handler; for start-up (R14)."""
-    for registration in registrations:
-        handler, is_class = registration.handler, isinstance(registration.handler, type)
-        try:
-            made = await made_once(registration, container)
-        except DefinitionError as error:
-            raise HandlerNotBuilt(f"handler {registration.name!r} cannot be called: {error}") from error
-        except Exception as error:
-            asking = "its constructor asks" if is_class else "it asks"
-            own = error.what if isinstance(error, NotMade) else handler.__name__
-            reason = error.__cause__ if isinstance(error, NotMade) else error
-            ours = isinstance(container, Container)
-            remedy = f"register what {asking} for in a wiring module" if ours else f"let it make {own}"
-            raise HandlerNotBuilt(
-                f"handler {registration.name!r} cannot be made by the container ({_lacking(reason)}): {remedy}"
-            ) from error
-        if is_class and not callable(getattr(made, "handle", None)):
-            raise HandlerNotBuilt(
-                f"for handler {registration.name!r} the container gives {made!r:.80}, which has no `handle`: let it "
-                f"return an instance of {handler.__name__}"
-            )
-
-
-def _lacking(error: BaseException | None) -> str:
-    """Say what there is not: the container names only what was asked for, and the rest in its causes."""
-    path: list[str] = []
-    while isinstance(error, UnresolvableType):
-        if error.dep_type not in path:
-            path.append(error.dep_type)
-        error = error.__cause__ or error.__context__
-    words = [" needs ".join(path)] if path else []
-    return ": ".join(words if error is None else [*words, f"{type(error).__name__}: {error}"])
-
-
 @attrs.frozen
 class Subscription:
     """An entry of `outbox_subscriptions`."""
 
-    name: str
-    kind: str
     patterns: tuple[str, ...]
-    ordered: bool
     paused: bool
     retired: bool
-    source: str | None = None
+    source: str | None
     """The queue whose events it is for; None: those written here."""
 
     def matches(self, event_type: str) -> bool:
@@ -239,93 +206,100 @@ def _what_comes(source: str | None) -> str:
     return "what is written here" if source is None else f"queue {source!r}"
 
 
-@attrs.frozen
-class Due:
-    """Who is due for events of one type and version: those that run here, and those left for others."""
-
-    run: tuple[Carried, ...]
-    publish: tuple[CarriedPublisher, ...]
-    leave: tuple[Subscription, ...]
-
-
-class Ability(NamedTuple):
-    """What a claim of deliveries asks for."""
-
-    handler: str
-    event_type: str
-    newest_version: int
-    former: str | None = None
-    """Another name of the handler, under which relays of older code may still be at work."""
-    on_dead: str = "park"
-    runs_code: bool = True
-    """Whether somebody's code runs, which may kill the process; to publish does not."""
-
-
-class Roster:
-    """What this process carries, held against the subscriptions; it changes only when they do."""
-
-    def __init__(self, carried: Sequence[CarriedAny]) -> None:
-        check_names(map(claim_of, carried))
-        self.carried = {each.name: each for each in carried}
-        self.has_handlers = any(isinstance(each, Carried) for each in carried)
-        """Whether it carries any, and not publishers alone."""
-        self.names_in_order = [
-            name
-            for each in carried
-            if each.ordered
-            for name in (each.name, each.renamed_from)
-            if name is not None
-        ]
-        """Names under which an unsettled delivery keeps later events of its aggregate waiting."""
-        self.held: set[str] = set()
-        """Publishers that are paused here: what waits for them is not claimed."""
-        self.revision = -1
-        self._subscriptions: tuple[Subscription, ...] = ()
-        self._due: dict[tuple[str, int], Due] = {}
-
-    def subscribe(self, subscriptions: Iterable[Subscription], revision: int) -> None:
-        """Take note of what the database says."""
-        self._subscriptions = tuple(subscriptions)
-        self.revision = revision
-        self._due.clear()
-
-    def due(self, event_type: str, event_version: int) -> Due:
-        """Return who is due for such events now."""
-        found = self._due.get((event_type, event_version))
-        if found is None:
-            found = self._due[event_type, event_version] = self._find(event_type, event_version)
-        return found
-
-    def abilities(self) -> list[Ability]:
-        """Return what may run here, without what an operator holds."""
-        paused = {each.name for each in self._subscriptions if each.paused} | self.held
-        return [
-            Ability(
-                *(each.name, pattern, version, each.renamed_from, each.on_dead),
-                runs_code=isinstance(each, Carried),
-            )
-            for each in self.carried.values()
-            if each.name not in paused
-            for pattern, version in each.abilities.items()
-        ]
-
-    def _find(self, event_type: str, event_version: int) -> Due:
-        due = [each for each in self._subscriptions if each.matches(event_type)]
-        here = [
-            carried
-            for each in due
-            if not each.paused
-            and (carried := self.carried.get(each.name)) is not None
-            and carried.can_run(event_type, event_version)
-        ]
-        names = {each.name for each in here}
-        return Due(
-            tuple(each for each in here if isinstance(each, Carried)),
-            tuple(each for each in here if isinstance(each, CarriedPublisher)),
-            tuple(each for each in due if each.name not in names),
-        )
-
-
 def newest_version(event_type: str) -> int:
     """Return the newest version of an event that this process knows, or 0."""
     return max(catalogue.definitions.event_by_name.get(event_type, {0: None}))
+
+
+async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]:
+    """Return all subscriptions by name, and their revision."""
+    rows = await control.run(sql.SUBSCRIPTIONS)
+    found = {
+        row["name"]: Subscription(tuple(row["patterns"]), row["paused"], row["retired"], row["source"])
+        for row in rows
+    }
+    return found, rows[0]["revision"] if rows else 0
+
+
+def unknown_types(registrations: Iterable[HandlerRegistration]) -> list[tuple[str, str]]:
+    """Return a sentence for each such pattern, after its handler's name.
+
+    It is no error: another service may record the type, or a queue bring it. Of a queue's, only what is nearly the name
+    of a known type is told.
+    """
+    known = catalogue.definitions.event_by_name
+    found = []
+    for each in registrations:
+        for pattern in each.patterns:
+            if "*" in pattern or pattern in known:
+                continue
+            near = get_close_matches(pattern, known, n=1)
+            if near or each.queue is None:
+                meant = f"if {near[0]!r} is meant, correct it" if near else "correct it if it is misspelt"
+                sentence = (
+                    f"handler {each.name} is for {pattern!r}, and no event of that name is known here: {meant}, else "
+                    "let it be, if another service records such events"
+                )
+                found.append((each.name, sentence))
+    return found
+
+
+WINDOW_ROWS = 2_000
+_FIRST_ID = UUID(int=0)
+
+
+@attrs.define(eq=False)
+class Renaming:
+    """Remembers what is left to move, so that a name that changed long ago costs next to nothing."""
+
+    log: Log
+    names: Sequence[str]
+    former: Sequence[str]
+    _is_due: bool = True
+    """Whether relays of older code may have been at work the last time: what they left is to be moved."""
+    _receipts_after: UUID = _FIRST_ID
+
+    @classmethod
+    def of(cls, log: Log, carried: Iterable[CarriedAny]) -> Self:
+        """Return what is to be moved for those that were renamed."""
+        renamed = [(each.name, each.renamed_from) for each in carried if each.renamed_from is not None]
+        return cls(log, [name for name, _ in renamed], [former for _, former in renamed])
+
+    def steps(self) -> list[Step]:
+        """Return the statements, all of one transaction, that move cursors and deliveries and end the former names.
+
+        A relay of older code that owns cursors keeps them until its hands are empty: then it gives them, where they
+        stand.
+        """
+        if not self.names:
+            return []
+        pairs = {"names": self.names, "former": self.former}
+        return [
+            self.log.step(cursors.RENAME_CURSORS, **pairs),
+            self.log.step(sql.RETIRE, former=self.former),
+            self.log.step(cursors.DROP_CURSORS),
+            self.log.step(sql.RENAME_DELIVERIES, **pairs),
+            self.log.step(sql.DROP_FORMER_DELIVERIES, **pairs),
+        ]
+
+    async def step(self) -> None:
+        """Move what relays of older code have written since the last time, and a window of receipts."""
+        if not self.names:
+            return
+        [row] = await self.log.run(sql.FORMER_AT_WORK, former=self.former)
+        if row["found"] or self._is_due:
+            await self.log.line.transact(self.steps())
+        self._is_due = row["found"]
+        await self.move_receipts()
+
+    async def move_receipts(self) -> None:
+        """Move one window of receipts, round and round."""
+        if self.names:
+            [row] = await self.log.run(
+                sql.RENAME_RECEIPTS,
+                names=self.names,
+                former=self.former,
+                after=self._receipts_after,
+                rows_max=WINDOW_ROWS,
+            )
+            self._receipts_after = row["last"] or _FIRST_ID

@@ -1,4 +1,4 @@
-"""Bounds of one handler over a whole fleet, which has one relay run it; and pacing, by which a rate holds (R16).
+"""Rates and bounds of one handler over a whole fleet, which has one relay run it (R16).
 
 Runs are spaced evenly. A window that is counted out would let them all begin at once, and once more in each relay that
 takes over.
@@ -16,6 +16,7 @@ from outbox_kernel.kernel.rates import interval_seconds
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.kernel.handlers import HandlerRegistration
+
 
 # What a timer comes late is made good, up to so much: else a rate of a few hundred a second would never be reached.
 LATE_SECONDS_MAX = 0.01
@@ -49,7 +50,7 @@ class Bounds:
     workers_max: int
     batch_max: int
     """How many events are read at once."""
-    pacer: Pacer | None
+    pacer: Pacer | None = None
 
     @classmethod
     def of(cls, registration: HandlerRegistration, settings: RelaySettings) -> Self:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.postgres.pinning import pin
+from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from outbox_kernel.infrastructure.relay.line import Line
+    from outbox_kernel.infrastructure.outbox.own_connection import Line
 
 _log = logging.getLogger("outbox.relay")
+
 
 PROBE = "probe:"
 # What is said of a commit is empty; an operator who mends says that there is more to look at than new events.
@@ -87,7 +89,7 @@ class Listener:
                 if not self.hears:
                     self._note(hears=True)
                     self._on_heard(EVERYTHING)  # that was committed meanwhile
-                if await _happens(gone, PROBE_EVERY_SECONDS):
+                if await happens(gone, PROBE_EVERY_SECONDS):
                     raise Deaf("the server closed the listening connection")
         finally:
             connection.terminate()
@@ -95,14 +97,11 @@ class Listener:
     async def _prove(self) -> None:
         self._answered.clear()
         await self._says.fetch(SAY, self._channel, self._me)
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await self._answered.wait()
-        except TimeoutError:
+        if not await happens(self._answered, ANSWER_SECONDS_MAX):
             raise Deaf(
                 f"nothing said on channel {self._channel!r} arrives where the relay listens (a pooler in transaction "
                 "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"
-            ) from None
+            )
 
     def _note(self, *, hears: bool) -> None:
         self.hears = hears
@@ -113,11 +112,3 @@ class Listener:
             self._answered.set()
         elif not str(payload).startswith(PROBE):
             self._on_heard(str(payload))
-
-
-async def _happens(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

@@ -1,4 +1,4 @@
-"""Sending: what a subscriber does whose events go to a broker (T1, T4, R7).
+"""Publishing: what a subscriber does whose events go to a broker (T1, T4, R7).
 
 Within an aggregate one event is sent after the other's confirm, across aggregates many at once. While the broker is
 not there the publisher stands still at its cursor: nothing is charged, nothing is written, and a probe finds out when
@@ -17,21 +17,22 @@ import attrs
 from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.port import Outage, Published, Refused
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import traceback_of
-from outbox_kernel.infrastructure.relay.running import DONE, Away, GivenBack, Verdict, refused
-from outbox_kernel.infrastructure.relay.telling import about_event
+from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, about_event, refused
+from outbox_kernel.infrastructure.relay.run import Away, GivenBack
 from outbox_kernel.kernel.errors import Unavailable
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Outcome
-    from outbox_kernel.infrastructure.relay.pausing import Pause, Pausing
-    from outbox_kernel.infrastructure.relay.roster import CarriedPublisher
-    from outbox_kernel.infrastructure.relay.rows import LoggedEvent
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+    from outbox_kernel.infrastructure.relay.order import Work
+    from outbox_kernel.infrastructure.relay.outages import BrokerOutage
+    from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher
     from outbox_kernel.infrastructure.relay.workers import Worker
-    from outbox_kernel.infrastructure.relay.works import Work
     from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
     from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
 
 _log = logging.getLogger("outbox.relay")
+
 
 # Sent and not confirmed, at the most.
 WINDOW = 200
@@ -53,25 +54,13 @@ class Sending:
     """Publishes for one publisher."""
 
     carried: CarriedPublisher
-    pausing: Pausing
+    outage: BrokerOutage
     counts: SubscriptionCounts | None = None
-    """Where what is sent is counted, if anybody asks for numbers."""
     spans: RunSpans | None = None
-    """What traces it, if anybody takes spans."""
-
-    @property
-    def is_away(self) -> bool:
-        """Whether the broker takes nothing, or it is not known yet whether it does."""
-        return self.pausing.is_held
-
-    @property
-    def pause(self) -> Pause | None:
-        """Why nothing is sent at the moment."""
-        return self.pausing.pause
 
     async def __call__(self, _worker: Worker, work: Work) -> Verdict | None:
         """Send one event; raise Away if the broker is away, or nobody knows whether it arrived."""
-        if self.pausing.is_held:
+        if self.outage.is_away:
             raise Away
         sent, verdict = Sent(work.row, work.attempts, time.monotonic()), None
         span = None if self.spans is None else self.spans.begin(sent)
@@ -86,11 +75,11 @@ class Sending:
 
     def _verdict(self, work: Work, outcome: Outcome) -> Verdict:
         if isinstance(outcome, Outage):
-            self.pausing.begin(outcome)
+            self.outage.begin(outcome)
             raise Away
         if isinstance(outcome, Refused):
             return refused(self.carried, work.row, work.attempts, outcome.reason)
-        self.pausing.note_success()
+        self.outage.note_success()
         return DONE
 
     def given_up(self, _worker: Worker, _work: Work) -> None:

@@ -1,4 +1,4 @@
-"""What is read of the log, and what is written of those who did not succeed with it."""
+"""An event as it is read of the log: the record that the driver makes of a row (R1, O6)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from outbox_kernel.infrastructure.outbox.sealing.reading import uncharged
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import texts_in
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.kernel import catalogue
+from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
 from outbox_kernel.kernel.context import Delivery
 from outbox_kernel.kernel.events import stamp_event
 from outbox_kernel.kernel.serialization import parsed
@@ -54,7 +55,8 @@ def forget_decoders() -> None:
     _is_shared.cache_clear()
 
 
-def _column(name: str) -> Any:
+def column(name: str) -> Any:
+    """Return a property of a record that is one of its columns."""
     return property(itemgetter(name))
 
 
@@ -75,19 +77,19 @@ def _moment(name: str) -> Any:
 class LoggedEvent(asyncpg.Record):
     """An event as the driver gives it: to copy each into an object would cost a tenth of the throughput."""
 
-    position: int = _column("position")
-    event_id: UUID = _column("event_id")
-    event_type: str = _column("event_type")
-    event_version: int = _column("event_version")
-    aggregate_type: str | None = _column("aggregate_type")
-    aggregate_id: UUID | None = _column("aggregate_id")
-    aggregate_key: str | None = _column("aggregate_key")
-    aggregate_version: int | None = _column("aggregate_version")
+    position: int = column("position")
+    event_id: UUID = column("event_id")
+    event_type: str = column("event_type")
+    event_version: int = column("event_version")
+    aggregate_type: str | None = column("aggregate_type")
+    aggregate_id: UUID | None = column("aggregate_id")
+    aggregate_key: str | None = column("aggregate_key")
+    aggregate_version: int | None = column("aggregate_version")
     occurred_at: datetime = _moment("occurred_at")
     created_at: datetime = _moment("created_at")
-    xid: int = _column("xid")
-    not_before: datetime | None = _column("not_before")
-    unsettled: Sequence[str] | None = _column("unsettled")
+    xid: int = column("xid")
+    not_before: datetime | None = column("not_before")
+    unsettled: Sequence[str] | None = column("unsettled")
     """Handlers that have an unsettled delivery of its aggregate up to here."""
 
     subject_keys: Mapping[str, SubjectKey] | None = None
@@ -125,9 +127,16 @@ class LoggedEvent(asyncpg.Record):
     @property
     def ordered_in(self) -> tuple[str, UUID] | None:
         """The aggregate within which order holds; none, where it is handled from some moment on."""
-        if self["aggregate_id"] is None or self["not_before"] is not None:
+        kind, identity = self["aggregate_type"], self["aggregate_id"]
+        # One without the other was written past us, and so was a name for which the index of deliveries has no room.
+        if (
+            identity is None
+            or kind is None
+            or self["not_before"] is not None
+            or len(kind) > NAME_CHARACTERS_MAX
+        ):
             return None
-        return self["aggregate_type"], self["aggregate_id"]
+        return kind, identity
 
     def stored(self) -> StoredEvent:
         """Return it as it is stored, for whoever need not know its class."""
@@ -172,29 +181,3 @@ class LoggedEvent(asyncpg.Record):
     def shard(self) -> int:
         """The shard it is of; as `fragments.SHARD` has it."""
         return int((self["aggregate_id"] or self["event_id"]).bytes[15] % SHARDS)
-
-
-class DueDelivery(LoggedEvent):
-    """A delivery that this relay has leased, with its event."""
-
-    handler: str = _column("handler")
-    turn: str = _column("order_key")
-    place: int = _column("place")
-    attempts: int = _column("attempts")
-    is_skipped: bool = _column("is_skipped")
-    """Whether an operator has said so before its turn came."""
-
-
-@attrs.define(eq=False)
-class Outcome:
-    """How a handler stands with an event that it did not succeed with at once: a row of `outbox_deliveries`."""
-
-    row: LoggedEvent
-    handler: str
-    order_key: str
-    status: str
-    attempts: int = 0
-    takeovers: int = 0
-    on_dead: str = "park"
-    delay_seconds: float = 0.0
-    error_message: str | None = None

@@ -1,0 +1,233 @@
+"""A run: a handler at work over an event, to its end, whatever it does (R5, R6, R7, R8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.outages import HandlerOutage, outage_of
+from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, failed, failed_after_commit
+from outbox_kernel.kernel.context import handling
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+    from outbox_kernel.infrastructure.relay.lease import Lease
+    from outbox_kernel.infrastructure.relay.order import Work
+    from outbox_kernel.infrastructure.relay.subscription import Carried
+    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
+    from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
+    from outbox_kernel.kernel.context import Delivery
+
+_log = logging.getLogger("outbox.relay")
+
+# How long a run whose time is over may take to end.
+GRACE_SECONDS = 5.0
+
+
+class GivenBack(BaseException):
+    """The run was ended by the relay, not by itself: it is nobody's failure, and is to be run again."""
+
+
+class Away(BaseException):
+    """What the run needs is away: it is nobody's failure, and is to be run again once that is back."""
+
+
+class Run(HandlerRun):
+    """A handler at work under a relay's lease."""
+
+    rows: Sequence[LoggedEvent] | None = None
+    """All that it is given at once, of which `row` is the last, if the handler takes batches."""
+    detached: bool = False
+    ended_for: str | None = None
+    """Why the relay cancelled it: timeout or stop."""
+    given_up: bool = False
+    """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
+
+    def __init__(
+        self,
+        carried: Carried,
+        row: LoggedEvent,
+        attempts: int,
+        task: asyncio.Task[Any],
+        lease: Lease,
+        schema: str | None,
+        database: str | None,
+    ) -> None:
+        # Not by the base, for which a delivery would have to be made: few handlers ever ask for theirs.
+        self.carried, self.row, self.attempts, self.task = carried, row, attempts, task
+        self.event_id, self.handler, self.former = row["event_id"], carried.name, carried.renamed_from
+        self.relay, self.epoch = lease.relay, lease.epoch
+        self.schema, self.database = schema, database
+        self.started = time.monotonic()
+
+    @property
+    def delivery(self) -> Delivery:
+        """What the handler may read of its event."""
+        return self.row.delivery(self.attempts + 1)
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether nobody can say yet which of its events has failed, if one has."""
+        return self.rows is not None and len(self.rows) > 1
+
+    @property
+    def given(self) -> object:
+        """What the handler is called with."""
+        if self.rows is None:
+            return self.carried.given(self.row)
+        return [self.carried.given(row) for row in self.rows]
+
+    def secrets(self) -> Sequence[str]:
+        """Return what no error of it may tell: it was in sealed fields (O6)."""
+        return tuple(each for row in self.rows or (self.row,) for each in row.secrets)
+
+    def end(self, reason: str) -> None:
+        """Cancel it, and let nothing of it commit any more.
+
+        That comes first: what it has left in a thread or a task would commit the second half of its effect, once its
+        session has been closed under it and the first half is gone.
+        """
+        self.ended_for = reason
+        self.over = True
+        self.task.cancel()
+
+
+async def run_handler(run: Run) -> Verdict:
+    """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
+    try:
+        with handling(run):
+            given = run.given
+            if run.carried.atomic:
+                async with OneTransaction(run, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
+                    await run.carried.call(given)
+            else:
+                await run.carried.call(given)
+    except BaseException as error:  # a handler may raise anything, and harms only itself
+        if isinstance(error, GeneratorExit) and _is_closed(run.task):
+            raise  # the end of the process is nobody's failure
+        return _ended(run, error)
+    finally:
+        if run.task.cancelling() and not _is_closed(run.task):
+            await _bear_cancellation(run.task)
+    return _ended(run, None)
+
+
+def _is_closed(task: asyncio.Task[object]) -> bool:
+    """Whether this code is not run by its task: the loop has ended, and the garbage collector closes what is left."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True
+
+
+async def _bear_cancellation(task: asyncio.Task[object]) -> None:
+    """Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where one arrives that the handler asked for and did not wait for
+    while task.cancelling():
+        task.uncancel()
+
+
+def _ended(run: Run, error: BaseException | None) -> Verdict:
+    """Say what an end means: a success, the relay's own doing, or a failure."""
+    if run.second is not None:
+        return failed(run, run.second)  # even if the handler swallowed it: half of its effect is missing
+    if run.committed:
+        return DONE if error is None else failed_after_commit(run, error)
+    if run.handled:
+        return DONE
+    refused = run.refused  # even if the handler returned as if its effect were done
+    if run.ended_for == "timeout" and (refused or error is not None):
+        return failed(run, TimeoutError(f"no end after {run.carried.timeout_seconds:g} s"))
+    if refused or (run.ended_for == "stop" and error is not None):
+        raise GivenBack from error
+    if error is not None and outage_of(error) is not None:
+        raise Away from error
+    return DONE if error is None else failed(run, error)
+
+
+@attrs.define(eq=False)
+class Handling:
+    """What a subscriber does whose events a handler gets: runs it under the lease of a shift."""
+
+    carried: Carried
+    lease: Lease
+    schema: str | None
+    database: str
+    """Where the outbox is: what commits there takes a receipt."""
+    counts: SubscriptionCounts | None = attrs.field(default=None, kw_only=True)
+    spans: RunSpans | None = attrs.field(default=None, kw_only=True)
+    outage: HandlerOutage = attrs.field(
+        init=False, default=attrs.Factory(lambda self: HandlerOutage(self.carried.name), takes_self=True)
+    )
+
+    def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
+        """Run it over one event; raise Away if something that it needs is."""
+        return self.perform(worker, self.run_of(worker, work))
+
+    def run_of(self, worker: Worker, work: Work) -> Run:
+        """Return a run over one event, which has not begun."""
+        return Run(
+            *(self.carried, work.row, work.attempts, worker.task), *(self.lease, self.schema, self.database)
+        )
+
+    async def perform(self, worker: Worker, run: Run) -> Verdict | None:
+        """Run it to its end; None if that was decided before, since it had been given up."""
+        worker.run, verdict = run, None
+        span = None if self.spans is None else self.spans.begin(run)
+        try:
+            verdict = await run_handler(run)
+            self.outage.note_answer(run.started)
+        except Away as away:
+            self.outage.begin(away.__cause__ or away, run.started, run.secrets())
+            raise
+        finally:
+            if span is not None:
+                span.end(verdict)
+            run.over = True
+            worker.run = None
+            self._let_out(worker, run)
+        if run.given_up:
+            return None
+        if (counts := self.counts) is not None:
+            counts.left -= 1  # here, and not by a call: most runs are as quick as that
+            if counts.left <= 0 or verdict is not DONE or run.detached:
+                counts.note_run(run, verdict)
+        return verdict
+
+    def _let_out(self, worker: Worker, run: Run) -> None:
+        """Free the place of a slow run once what it has left in a thread has ended, too."""
+        left, workers = run.left_behind, worker.workers
+        if left is not None and not left.done():
+            if not run.detached:
+                workers.slow += 1
+            left.add_done_callback(lambda _: workers.free_place())
+        elif run.detached:
+            workers.free_place()
+
+    def given_up(self, worker: Worker, work: Work) -> None:
+        """Decide about a run that ignores its cancellation."""
+        if worker.run is not None:
+            verdict = self.giving_up(worker.run)
+            worker.workers.subscriber.settled(work, verdict, is_late=worker.is_aside)
+
+    def giving_up(self, run: Run) -> Verdict:
+        """Decide about it, and count it."""
+        run.given_up = run.over = True
+        reason = TimeoutError(
+            f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation"
+        )
+        verdict = failed(run, run.second or reason)
+        if self.counts is not None:
+            self.counts.note_special(run, verdict)
+        return verdict

@@ -1,0 +1,30 @@
+"""Timeouts: a run that is slow steps aside, and one that has had its time is ended (R5, R8)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from outbox_kernel.infrastructure.relay.run import GRACE_SECONDS
+
+if TYPE_CHECKING:
+    from outbox_kernel.infrastructure.relay.workers import Workers
+
+SLOW_SECONDS = 1.0
+
+
+def watch(workers: Workers) -> None:
+    """Let slow runs step aside, end those whose time is over, and give up those that ignore that."""
+    now = time.monotonic()
+    for worker in workers.running:
+        run = worker.run
+        if run is None:
+            continue
+        elapsed, limit = now - run.started, run.carried.timeout_seconds
+        if elapsed > min(SLOW_SECONDS, limit) and not workers.is_probing:
+            workers.step_aside(worker)
+        elapsed -= run.waited_seconds(now)
+        if run.ended_for is None and elapsed > limit:
+            run.end("timeout")
+        elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
+            workers.give_up(worker)
