@@ -26,8 +26,8 @@ test: $(READY) ## the whole suite with branch coverage, held against coverage-fl
 faults: $(READY) ## what was committed against what was done, while processes are killed; 25 minutes
 	@$(BIN)/python -m tests.faults
 
-hostile: $(READY) ## what strangers send, for longer than `make test` does; 5 minutes
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/hostile $(PYTEST_ARGS)
+hostile: $(READY) ## what strangers send, ten times as much as `make test` sends; 10 minutes
+	@HYPOTHESIS_PROFILE=longer $(BIN)/pytest -o faulthandler_timeout=0 tests/hostile $(PYTEST_ARGS)
 
 check: $(READY) ## format, style, types, architecture
 	@$(BIN)/ruff format --check .

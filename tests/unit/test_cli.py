@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,6 @@ from outbox_kernel.infrastructure.cli import main
 from outbox_kernel.infrastructure.cli.command_line import COMMANDS
 from outbox_kernel.infrastructure.cli.command_line import outbox as outbox_group
 from outbox_kernel.infrastructure.cli.output import print_rows
-from tests.commands import environment_with, failed_in_one_sentence
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | str | None, str, str]:
@@ -161,36 +159,6 @@ def test_interrupted_while_it_is_loaded_it_ends_with_130_too(monkeypatch: pytest
 def test_rows_without_any_output_go_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     print_rows([{"branch": "outbox"}])
-
-
-WITHOUT_RABBITMQ = """
-import importlib.util
-import sys
-
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name == "aio_pika" else found(name, *more)
-sys.modules.update(dict.fromkeys(("aio_pika", "aiormq", "pamqp")))
-
-from outbox_kernel.infrastructure.cli import main
-
-main()
-"""
-
-
-@pytest.mark.parametrize("words", [["list"], ["replay", "--all"]])
-def test_dead_letters_of_a_broker_whose_extra_is_missing_say_what_to_install(words: list[str]) -> None:
-    def run_without(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", WITHOUT_RABBITMQ, "dead-letters", *words, *more],
-            env=environment_with(RABBITMQ_URL="amqp://localhost/"),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    sentence = "RabbitMQ's client is not installed: run `pip install 'outbox-kernel[rabbitmq]'`"
-    assert failed_in_one_sentence(run_without()) == sentence
-    assert json.loads(run_without("--json").stderr) == {"error": sentence, "kind": "MissingExtra"}
 
 
 @pytest.mark.parametrize("word", ["three", "-", "9" * 19])

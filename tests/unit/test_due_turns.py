@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kernel.infrastructure.relay import due_turns
-from outbox_kernel.infrastructure.relay.due_turns import REST_SECONDS_MAX, DueTurns
+from outbox_kernel.infrastructure.relay import deliveries
+from outbox_kernel.infrastructure.relay.deliveries import REST_SECONDS_MAX, DueTurns
 
 HANDLERS = {"h", "i"}
 
@@ -21,7 +21,7 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     found = Time()
-    monkeypatch.setattr(due_turns, "time", found)
+    monkeypatch.setattr(deliveries, "time", found)
     return found
 
 
@@ -71,7 +71,7 @@ def test_where_all_is_done_there_is_nothing_to_look_at_unless_more_was_heard_of(
 
 
 def test_too_many_in_use_are_left_to_a_look_at_all(turns: DueTurns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_turns, "KNOWN_MAX", 1)
+    monkeypatch.setattr(deliveries, "KNOWN_MAX", 1)
     turns.keep_in_use([("h", "1"), ("h", "2")])
     turns.hear_of_done([("h", "1"), ("h", "2")])
     assert (turns.has_known, turns.scanning) == (False, True)
@@ -80,7 +80,7 @@ def test_too_many_in_use_are_left_to_a_look_at_all(turns: DueTurns, monkeypatch:
 def test_too_many_to_be_known_are_left_to_a_look_at_all(
     turns: DueTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due_turns, "KNOWN_MAX", 2)
+    monkeypatch.setattr(deliveries, "KNOWN_MAX", 2)
     turns.hear([("h", "1"), ("h", "2"), ("h", "3")])
     assert (turns.has_known, turns.scanning) == (False, True)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.relay.keeping import EXIT_STANDSTILL, LeaseKeeper
-from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.outbox.own_connection import Line
+from outbox_kernel.infrastructure.relay.lease import EXIT_STANDSTILL, Lease, LeaseKeeper
+from outbox_kernel.infrastructure.relay.log import Log
 
 SHOWN = 8e8
 
@@ -30,13 +30,14 @@ class Answers:
 
 
 def keeper(
-    *, lost: list[str], patience_seconds: float = 1.0, shown: list[float] | None = None
+    *,
+    lost: list[str],
+    patience_seconds: float = 1.0,
+    shown: list[float] | None = None,
+    answer: bool | Exception = True,
 ) -> LeaseKeeper:
     return LeaseKeeper(
-        cast("Any", None),
-        Lease(),
-        schema=None,
-        now=None,
+        Log(line(answer=answer), Lease()),
         lease_seconds=15,
         patience_seconds=lambda: patience_seconds,
         on_lost=lambda: lost.append("lost"),
@@ -50,7 +51,7 @@ def line(*, answer: bool | Exception) -> Line:
 
 async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> None:
     lost: list[str] = []
-    await keeper(lost=lost)._renew(line(answer=False))
+    await keeper(lost=lost, answer=False)._renew()
     await asyncio.sleep(0)
     assert lost == ["lost"]
 
@@ -58,14 +59,14 @@ async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> 
 async def test_each_renewal_tells_what_the_servers_clock_shows() -> None:
     """O4: by which the time of an event in the outbox is measured."""
     shown: list[float] = []
-    await keeper(lost=[], shown=shown)._renew(line(answer=True))
+    await keeper(lost=[], shown=shown)._renew()
     assert shown == [SHOWN]
 
 
 async def test_a_database_that_is_gone_for_a_moment_costs_no_lease(caplog: pytest.LogCaptureFixture) -> None:
     lost: list[str] = []
     with caplog.at_level(logging.WARNING):
-        await keeper(lost=lost)._renew(line(answer=DatabaseUnreachable("nobody answers")))
+        await keeper(lost=lost, answer=DatabaseUnreachable("nobody answers"))._renew()
     assert lost == []
     assert "the lease could not be renewed: nobody answers" in caplog.text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from outbox_kernel.infrastructure.relay import pacing
-from outbox_kernel.infrastructure.relay.pacing import Bounds, Pacer
+from outbox_kernel.infrastructure.relay import rate
+from outbox_kernel.infrastructure.relay.rate import Bounds, Pacer
 from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from outbox_kernel.kernel.rates import interval_seconds
@@ -23,7 +23,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(pacing, "time", clock)
+    monkeypatch.setattr(rate, "time", clock)
     return clock
 
 

@@ -9,10 +9,9 @@ from uuid import uuid4
 
 import attrs
 
+from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.log import Found
 from outbox_kernel.infrastructure.relay.ownership import Ownership
-from outbox_kernel.infrastructure.relay.place import Late, Place, Server
-from outbox_kernel.infrastructure.relay.reader import Reader
 from outbox_kernel.infrastructure.relay.reading import Reading
 
 SERVER = Server(1, 0)

@@ -13,9 +13,10 @@ import pytest
 from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 
+from outbox_kernel.infrastructure.calling import check_buildable
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
-from outbox_kernel.infrastructure.relay.roster import carry, check_buildable
+from outbox_kernel.infrastructure.relay.subscription import carry
 from outbox_kernel.infrastructure.scopes import scopes_of
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.handlers import HandlerRegistration

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.running import Run, run_handler
+from outbox_kernel.infrastructure.relay.run import Run, run_handler
 
 if TYPE_CHECKING:
     from collections.abc import Generator

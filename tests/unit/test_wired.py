@@ -11,10 +11,10 @@ from lagom import Container
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
+from outbox_kernel.infrastructure.calling import check_buildable
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import DefinedTwice, HandlerNotBuilt, NotBound
-from outbox_kernel.infrastructure.relay.roster import check_buildable
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.wired import Wired
 from outbox_kernel.kernel import UnitOfWork

@@ -138,9 +138,9 @@ def test_what_a_test_cites_has_an_entry_that_names_tests() -> None:
 @pytest.mark.parametrize(
     ("test", "there"),
     [
-        ("tests/unit/test_docs.py", True),
-        ("tests/unit/test_docs.py::test_output_must_be_as_shown", True),
-        ("tests/unit/test_docs.py::test_of_nothing", False),
+        ("tests/house/test_docs.py", True),
+        ("tests/house/test_docs.py::test_output_must_be_as_shown", True),
+        ("tests/house/test_docs.py::test_of_nothing", False),
         ("tests/unit/test_nothing.py", False),
     ],
 )
