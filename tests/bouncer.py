@@ -20,7 +20,7 @@ _PATH = "/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
 def missing_pgbouncer() -> str | None:
     """Say why there is no PgBouncer here, or None if there is."""
     found = shutil.which("pgbouncer", path=_PATH)
-    return None if found else "pgbouncer is not installed (Debian's package pgbouncer)"
+    return None if found else "pgbouncer is not installed: apt-get install pgbouncer"
 
 
 class PgBouncer:

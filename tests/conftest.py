@@ -32,7 +32,8 @@ GARBAGE_COUNTED_MAX = 50_000
 
 settings.register_profile(
     "default",
-    max_examples=200,
+    # Each run has others, so that many short runs find what one long one does.
+    max_examples=100,
     # Always new histories: the seed, printed below, repeats them.
     derandomize=False,
     print_blob=True,
@@ -40,6 +41,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("longer", settings.get_profile("default"), max_examples=1_000)
 settings.register_profile("long", settings.get_profile("default"), max_examples=20_000)
 
 

@@ -66,6 +66,11 @@ class Post:
         finally:
             await link.close()
 
+    async def declare_with_audit(self) -> None:
+        """Declare the optional queue, too."""
+        self.topology = self.topology.with_optional([self.topology.queues[1].name])
+        await self.declare()
+
     async def note(
         self, *whats: str, of: UUID | None = None, queue: str | None = None, ids: list[str] | None = None
     ) -> list[str]:

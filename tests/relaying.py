@@ -18,17 +18,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from outbox_kernel.infrastructure.brokers import Outlet, Publisher
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.outbox import relay_tables
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.retention import Retention
-from outbox_kernel.infrastructure.relay.roster import Carried, CarriedAny
 from outbox_kernel.infrastructure.relay.settings import CHANNEL
-from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.relay.subscription import Carried, CarriedAny, Renaming
+from outbox_kernel.infrastructure.relay.takeover import Upkeep
 from outbox_kernel.infrastructure.telemetry import Metrics
 from outbox_kernel.kernel import DomainEvent
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -108,8 +107,11 @@ class FromBeginning(OutboxRelay):
 
 def carrying(*names: str) -> Any:
     """What a claim asks of subscribers."""
-    carried = SimpleNamespace(kind="handler", abilities={"bank.noted": 1}, renamed_from=None, on_dead="park")
-    return {name: SimpleNamespace(name=name, carried=carried, takes_deliveries=True) for name in names}
+    of_all = {"kind": "handler", "abilities": {"bank.noted": 1}, "renamed_from": None, "on_dead": "park"}
+    return {
+        name: SimpleNamespace(carried=SimpleNamespace(name=name, **of_all), takes_deliveries=True)
+        for name in names
+    }
 
 
 @attrs.define(eq=False)

@@ -13,6 +13,7 @@ import httpx
 
 LOCAL = ("127.0.0.1", 4711)
 OWN = "http://localhost"
+MAY_BREAK = "\N{ZERO WIDTH SPACE}"
 
 
 @attrs.define
@@ -40,6 +41,7 @@ class Page(HTMLParser):
         self.forms: list[Form] = []
         self.words: list[str] = []
         self.checkboxes: list[str] = []
+        self.suggestions: list[str] = []
         self._button: tuple[str | None, str, str] | None = None
         self._label: list[str] = []
         self.feed(html)
@@ -47,7 +49,7 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         """What is read."""
-        return " ".join(" ".join(self.words).split())
+        return " ".join(" ".join(self.words).replace(f" {MAY_BREAK} ", "").split())
 
     def form(self, action: str, **having: str) -> Form:
         """The form that sends there, with these fields in it."""
@@ -64,10 +66,14 @@ class Page(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag == "a":
             self.links.append(given["href"])
+        elif tag == "wbr":
+            self.words.append(MAY_BREAK)
         elif tag == "form":
             self.forms.append(Form(given["action"], given.get("method", "get")))
         elif tag == "input":
             self._input(given)
+        elif tag == "option" and "value" in given:
+            self.suggestions.append(given["value"])
         elif tag == "button" and self.forms and given.get("type") != "button":
             self._button = (given.get("formaction"), given.get("name", ""), given.get("value", ""))
             self._label = []

@@ -15,8 +15,8 @@ from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, things
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sql.fragments import EVENT
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

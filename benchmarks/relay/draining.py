@@ -25,6 +25,12 @@ class Drain:
     cpu_seconds: float
     wal_bytes: int = 0
     """What the server has logged meanwhile."""
+    begun_ns: int = 0
+    """When it began, on the monotonic clock."""
+
+    def has(self, moment_ns: int) -> bool:
+        """Whether that was while it was under way."""
+        return 0 <= moment_ns - self.begun_ns <= self.seconds * 1e9
 
     @property
     def events_per_s(self) -> float:
@@ -56,7 +62,8 @@ async def drain(task: dict[str, Any], events: int, *, processes: int = 1) -> Dra
             raise MeasurementFailed(f"{family.marked} events were marked, of {events} that there were")
     begun = min(each["begun_ns"] for each in reports)
     ended = max(each["ended_ns"] for each in reports)
-    return Drain(events, (ended - begun) / 1e9, sum(each["cpu_seconds"] for each in reports))
+    cpu_seconds = sum(each["cpu_seconds"] for each in reports)
+    return Drain(events, (ended - begun) / 1e9, cpu_seconds, begun_ns=begun)
 
 
 async def interleaved(sides: Mapping[K, Callable[[], Awaitable[T]]], repetitions: int) -> dict[K, list[T]]:

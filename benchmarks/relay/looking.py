@@ -45,7 +45,10 @@ SELECT event_id, position, $1, event_id::text, 'dead', 10, 'ValueError: no' FROM
 WHERE position % $2 = 0
 """
 # To see of each event that it is not of some type, from the end of the log on.
-WALK = "SELECT count(*) FROM (SELECT * FROM outbox_events ORDER BY position DESC OFFSET 0) AS e WHERE event_type = 'no'"
+WALK = (
+    "SELECT count(*) FROM (SELECT * FROM {schema}.outbox_events ORDER BY position DESC OFFSET 0) AS e "
+    "WHERE event_type = 'no'"
+)
 
 
 async def measure_looking(ground: Ground, sizes: Sizes) -> dict[str, Any]:
@@ -68,6 +71,7 @@ async def measure_looking(ground: Ground, sizes: Sizes) -> dict[str, Any]:
 
 async def _asked(at_desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
     [event] = await stories.events(at_desk, limit=1)
+    walk = WALK.format(schema=at_desk.schema)  # where nothing is found by the search path
     key = AggregateKey.parse(f"{event.aggregate_type}:{event.aggregate_id}")
     by_status: dict[str, Callable[[], Awaitable[Any]]] = {
         f"events_{status}": lambda status=status: stories.events(at_desk, status=status)  # type: ignore[misc]
@@ -80,7 +84,7 @@ async def _asked(at_desk: Desk) -> dict[str, Callable[[], Awaitable[Any]]]:
         **by_status,
         "show": lambda: stories.show(at_desk, event.event_id),
         "history": lambda: stories.history(at_desk, key),
-        "walk": lambda: at_desk.connection.fetchval(WALK),
+        "walk": lambda: at_desk.connection.fetchval(walk),
     }
 
 

@@ -14,6 +14,8 @@ class Sizes:
     metrics_events: int
     """More, so that each drain takes some seconds, and meets some scrapes."""
     metrics_repetitions: int
+    """And more of them, as long as too few scrapes were answered."""
+    scrape_seconds: float
     slow_events: int
     effect_events: int
     commits: int
@@ -41,6 +43,7 @@ FULL = Sizes(
     drain_events=50_000,
     metrics_events=300_000,
     metrics_repetitions=7,
+    scrape_seconds=1.0,
     slow_events=20_000,
     effect_events=20_000,
     commits=300,
@@ -65,8 +68,9 @@ FULL = Sizes(
 SHORT = Sizes(
     repetitions=1,
     drain_events=1_000,
-    metrics_events=1_000,
+    metrics_events=5_000,
     metrics_repetitions=1,
+    scrape_seconds=0.01,
     slow_events=500,
     effect_events=100,
     commits=10,

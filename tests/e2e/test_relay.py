@@ -11,12 +11,15 @@ import subprocess
 import time
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from tests import servers
+from tests import servers, stranger
+from tests.brokers import Broker
 from tests.commands import COMMAND, environment_with, failed_in_one_sentence, outbox
+from tests.post import sweep_contexts
 
 START_SECONDS_MAX = 10.0
 TEST_SECONDS_MAX = 30.0
@@ -80,10 +83,10 @@ class Shop:
     def outbox(self, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
         return outbox(*words, folder=self.folder, **self.settings(**settings))
 
-    def start(self, *words: str, **settings: str) -> Relay:
+    def start(self, *words: str, command: str = "relay", **settings: str) -> Relay:
         return Relay(
             subprocess.Popen(
-                [*COMMAND, "relay", *words],
+                [*COMMAND, command, *words],
                 cwd=self.folder,
                 env=environment_with(**self.settings(**settings)),
                 stdout=subprocess.DEVNULL,
@@ -200,6 +203,69 @@ def test_what_does_not_end_in_time_is_given_back(shop: Shop) -> None:
         assert relay.code() == 0
     assert shop.ask("SELECT count(*) FROM outbox_deliveries WHERE attempts > 0 OR status = 'leased'") == 0
     assert shop.ask("SELECT count(lease_relay) FROM outbox_cursors") == 0
+
+
+LINGERING = """
+
+import threading
+
+@handles(Ordered, name="shop.Watch", queue={queue!r})
+class Watch:
+    async def handle(self, event: Ordered) -> None:
+        threading.Thread(target=threading.Event().wait, name="the shop's own").start()
+
+@handles(Ordered, name="shop.wait", queue={queue!r})
+def wait(event: Ordered) -> None:
+    logging.getLogger("shop").info("waiting for ever")
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_threads_that_handlers_leave_behind_keep_no_relay_from_its_end(shop: Shop, both: bool) -> None:
+    """R11: a function that never returns, and a thread that a handler has begun and nobody ends."""
+    lingering = LINGERING.format(queue=None)
+    shop.write(
+        "handlers.py",
+        HANDLERS + (lingering if both else lingering.replace("    threading.Event().wait()\n", "")),
+    )
+    with shop.start(OUTBOX_GRACE_SECONDS="0.5") as relay:
+        relay.wait_for("relay starts")
+        shop.emit("tea")
+        relay.wait_for("waiting for ever")
+        relay.tell(signal.SIGTERM)
+        assert relay.code() == 0
+        told = relay.wait_for("left behind")["message"]
+        assert ("outbox-handler shop.wait" in told, "the shop's own" in told) == (both, not both)
+
+
+@pytest.mark.brokers
+def test_threads_that_handlers_leave_behind_keep_no_consumer_from_its_end(
+    shop: Shop, rabbitmq_broker: Broker
+) -> None:
+    queue = f"shop-{uuid4().hex}"
+    shop.write("handlers.py", HANDLERS + LINGERING.format(queue=queue))
+    shop.write(
+        "topology.py",
+        "from outbox_kernel.infrastructure.brokers import Queue\n"
+        f"QUEUES = (Queue({queue!r}, ('#',), exchange={queue!r}),)\n",
+    )
+    body = {
+        "event_id": str(uuid4()),
+        "occurred_at": "2026-01-02T03:04:05+00:00",
+        "event_type": "shop.ordered",
+        "what": "tea",
+    }
+    with shop.start(
+        queue, command="consume", OUTBOX_GRACE_SECONDS="0.5", RABBITMQ_URL=rabbitmq_broker.url
+    ) as consumer:
+        consumer.wait_for("consuming")
+        stranger.write(rabbitmq_broker.url, queue, json.dumps(body).encode())
+        consumer.wait_for("waiting for ever")
+        consumer.tell(signal.SIGTERM)
+        assert consumer.code() == 0
+        consumer.wait_for("left behind")
+    servers.run(sweep_contexts(rabbitmq_broker.url))
 
 
 def test_a_stopped_relays_transaction_is_ended_by_the_server(shop: Shop) -> None:

@@ -132,11 +132,10 @@ def test_a_prometheus_scrapes_all_three(
             handled = 'messaging_process_duration_seconds_count{job="consumer"}'
             until(lambda: found.value(handled) == 1)
             until(lambda: found.value('messaging_client_sent_messages_total{job="relay"}') == 1)
-            assert found.value('outbox_events_written_total{job="api"}') == 1
-            assert (
-                found.value('messaging_client_consumed_messages_total{messaging_operation_name="receive"}')
-                == 1
-            )
+            # Each is scraped at a moment of its own.
+            until(lambda: found.value('outbox_events_written_total{job="api"}') == 1)
+            received = 'messaging_client_consumed_messages_total{messaging_operation_name="receive"}'
+            until(lambda: found.value(received) == 1)
             requests = 'http_server_request_duration_seconds_count{http_route="/group-messages"}'
             until(lambda: found.query(requests))
             [(labels, count)] = found.query(requests)

@@ -6,6 +6,7 @@ of them, FAULTS_SHORT=1 plays a few small ones chosen by the seed, and FAULTS_KE
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import random
@@ -20,7 +21,7 @@ import attrs
 from tests.brokers import MESSAGE_BYTES_MAX, OwnBroker
 from tests.faults.cell import Cell, Report, play, prepare
 from tests.faults.cells import CELLS
-from tests.faults.printing import print_heading, print_report, print_totals, say
+from tests.faults.printing import print_heading, print_left_out, print_report, print_totals, say
 from tests.faults.rig import LONG, SHORT, Scale
 from tests.faults.server import RestartableServer
 
@@ -52,9 +53,6 @@ async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[
     with RestartableServer() as server, ExitStack() as stack:
         await prepare(server)
         for cell in cells:
-            if reason := cell.missing():
-                say(f"{cell.name}: skipped, {reason}")
-                continue
             if cell.needs_broker and broker is None:
                 broker = stack.enter_context(OwnBroker((f"max_message_size = {MESSAGE_BYTES_MAX}",)))
             report = await play(cell, server, folder, scale, seed, broker)
@@ -65,11 +63,25 @@ async def run(cells: list[Cell], scale: Scale, seed: str, folder: Path) -> list[
 
 def main() -> int:
     """Run, print, and say by the exit code whether all promises were kept."""
+    parser = argparse.ArgumentParser(
+        "python -m tests.faults",
+        description=__doc__,
+        epilog=f"cells: {', '.join(CELLS)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args()
     short = os.environ.get("FAULTS_SHORT", "") not in ("", "0")
     seed = os.environ.get("FAULTS_SEED") or str(random.randrange(2**32))
-    cells = wanted_cells(seed, short=short)
+    try:
+        asked = wanted_cells(seed, short=short)
+    except KeyError as unknown:
+        parser.error(f"FAULTS_CELLS names {unknown}, which is no cell: --help has their names")
     folder = Path(tempfile.mkdtemp(prefix="outbox-faults-"))
     say(f"FAULTS_SEED={seed}; logs in {folder}")
+    print_left_out(asked)
+    cells = [cell for cell in asked if cell.missing() is None]
+    if not cells:
+        return 1
     print_heading()
     reports = asyncio.run(run(cells, scale_of(cells, short=short), seed, folder))
     clean = print_totals(reports)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -44,6 +47,21 @@ class Cluster(RestartableServer):
         self._server.send_signal(IMMEDIATE)
         self._server.wait(STOP_SECONDS_MAX)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it say nothing, as when its machine is gone: connections stand, and are taken, and nobody answers."""
+        assert self._server is not None
+        main = self._server.pid
+        os.kill(main, signal.SIGSTOP)
+        every = [main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())]
+        for pid in every:
+            _signal(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in every:
+                _signal(pid, signal.SIGCONT)
+
     def tool(self, name: str, *arguments: str | Path) -> None:
         """Run one of PostgreSQL's programs to its end."""
         command = [self._binaries / name, *arguments]
@@ -82,6 +100,11 @@ class Cluster(RestartableServer):
         small = ("min_wal_size=2MB", "max_wal_size=32MB") if self._wal_folder else ()
         for setting in ("listen_addresses=127.0.0.1", f"port={self.port}", "wal_level=logical", *small):
             yield from ("-c", setting)
+
+
+def _signal(pid: int, what: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended by itself
+        os.kill(pid, what)
 
 
 def url_at(host: Path | str, port: int, database: str, *, user: str = "postgres") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-from tests.faults.cell import Report
+from tests.faults.cell import Cell, Report
 
 COLUMNS = "{:<25} {:>7} {:>8} {:>6} {:>5} {:>9} {:>11} {:>6} {:>6} {:>10} {:>8}"
 REMARKS_SHOWN = 10
@@ -15,6 +15,17 @@ def say(line: str) -> None:
     """Print at once, since a run is long."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def print_left_out(cells: Iterable[Cell]) -> None:
+    """Say in one line which cells this machine cannot play, and what would let it."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        if reason := cell.missing():
+            reasons.setdefault(reason, []).append(cell.name)
+    if reasons:
+        told = "; ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
+        say(f"left out: {told}")
 
 
 def print_heading() -> None:

@@ -22,6 +22,8 @@ from tests.faults.server import RestartableServer
 from tests.faults.tables import PLAIN, TRANSACTIONAL, UNORDERED, USUAL, Promise
 
 CONNECT_SECONDS_MAX = 5.0
+# By what name the rig's own connections go.
+RIG = "faults-rig"
 READY_SECONDS_MAX = 60.0
 TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -132,7 +134,7 @@ class Rig:
     async def connection(self, at: str | None = None) -> AsyncIterator[asyncpg.Connection]:
         """A connection of the rig's own, which no fault looks for."""
         connection = await asyncpg.connect(
-            at or self.url, timeout=CONNECT_SECONDS_MAX, server_settings={"application_name": "faults-rig"}
+            at or self.url, timeout=CONNECT_SECONDS_MAX, server_settings={"application_name": RIG}
         )
         try:
             yield connection

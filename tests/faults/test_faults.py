@@ -19,7 +19,7 @@ SECONDS_MAX = 300.0
 def test_whatever_happens_to_processes_and_connections_every_promise_is_kept(
     pytestconfig: pytest.Config,
 ) -> None:
-    _require(_no_embedded_server())
+    servers.require(_no_embedded_server())
     _play(str(pytestconfig.getoption("--hypothesis-seed")))
 
 
@@ -28,19 +28,11 @@ def test_whatever_happens_to_a_broker_what_is_committed_here_is_handled_there_on
     pytestconfig: pytest.Config,
 ) -> None:
     """T4: one cell of those with a broker, chosen by the seed."""
-    _require(_no_embedded_server())
-    _require(BROKER_CELLS[0].missing())
+    servers.require(_no_embedded_server())
+    servers.require(BROKER_CELLS[0].missing())
     seed = str(pytestconfig.getoption("--hypothesis-seed"))
     cell = random.Random(seed).choice(BROKER_CELLS)
     _play(seed, FAULTS_CELLS=cell.name, FAULTS_EVENTS="200")
-
-
-def _require(reason: str | None) -> None:
-    if reason is None:
-        return
-    if servers.required():
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def _play(seed: str, **settings: str) -> None:

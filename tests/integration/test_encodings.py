@@ -15,10 +15,10 @@ from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.errors import WrongEncoding
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations.health import examine
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.relay_tables import outbox_metadata_in
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import RelaySettings
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.commands import failed_in_one_sentence, outbox

@@ -17,8 +17,8 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.shift import Shift
+from outbox_kernel.infrastructure.relay.subscription import Renaming
 from outbox_kernel.kernel import DomainEvent, RetrySchedule, current_delivery
 from outbox_kernel.kernel.errors import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -142,7 +142,8 @@ class Led:
 
     async def _tried(self, step: Callable[[], Awaitable[object]]) -> bool:
         try:
-            self.shift.lines.check()
+            for line in self.shift.lines:
+                line.check()
             await step()
         except (LeaseLost, DatabaseUnreachable):
             self.is_live = False
@@ -226,7 +227,7 @@ class Led:
 
     def cut(self) -> None:
         """Lose its connections."""
-        for line in self.shift.lines.each:
+        for line in self.shift.lines:
             if line._connection is not None:  # noqa: SLF001 - as a network does
                 line._connection.terminate()  # noqa: SLF001 - as above
 

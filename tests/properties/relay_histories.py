@@ -15,13 +15,13 @@ from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.operations.mending import Chosen, retry, skip
 from outbox_kernel.infrastructure.operations.replaying import rewind
 from outbox_kernel.infrastructure.operations.subscriptions import pause, resume
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.settings import CHANNEL
-from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.relay.subscription import Renaming
+from outbox_kernel.infrastructure.relay.takeover import Upkeep
 from tests.domain import Announced, Noted, Paid
 from tests.properties.delivery_law import Law, Put
 from tests.properties.led_relays import BOOK, HANDLED, LEDGER, LOGICAL, NEW, OLD, Led

@@ -10,9 +10,9 @@ import asyncpg
 import attrs
 import pytest
 
-from outbox_kernel.infrastructure.relay.held import Held
+from outbox_kernel.infrastructure.relay.cursor import Late, Place
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.place import Late, Place
+from outbox_kernel.infrastructure.relay.order import Held
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 from tests.bank import engine_of
 from tests.properties.hardships import Hardships, rewrite_glance, rewrite_read

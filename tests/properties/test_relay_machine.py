@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from outbox_kernel.infrastructure.relay import workers
+from outbox_kernel.infrastructure.relay import timeouts
 from tests.bank import Bank, engine_of
 from tests.properties.led_relays import PLANS
 from tests.properties.relay_histories import History, Place
@@ -105,7 +105,7 @@ def test_every_event_is_delivered_in_order_and_takes_effect_once(
     bank_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R1-R7b: in every history of several relays, whatever happens between any two of their steps."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", -1.0)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", -1.0)
     monkeypatch.setattr(logging.getLogger("outbox.relay"), "disabled", True)
     profile = settings.get_current_profile_name()
     # A history of relays costs more than one of sessions.

@@ -28,7 +28,7 @@ class BrokerCell(Cell):
 
     def missing(self) -> str | None:
         """Name the package."""
-        return None if scripts() else "rabbitmq-server is not installed (Debian's package rabbitmq-server)"
+        return None if scripts() else "rabbitmq-server is not installed: apt-get install rabbitmq-server"
 
     async def play(self, rig: Rig) -> None:
         assert rig.broker is not None

@@ -10,7 +10,7 @@ import asyncpg
 from tests.bouncer import PgBouncer, missing_pgbouncer
 from tests.faults.cell import Cell
 from tests.faults.clock import TooLate, pause, until
-from tests.faults.rig import TROUBLE, Rig
+from tests.faults.rig import RIG, TROUBLE, Rig
 from tests.faults.server import CRASH, FAST, IMMEDIATE, pgbouncer_before
 
 
@@ -34,9 +34,9 @@ class BackendsTerminated(Cell):
                 await pause(rig.random.random() * 0.05)
 
 
-BACKENDS = """
+BACKENDS = f"""
 SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND application_name <> 'faults-rig' AND backend_type = 'client backend'
+WHERE datname = current_database() AND application_name <> '{RIG}' AND backend_type = 'client backend'
 """
 
 
@@ -64,7 +64,9 @@ class PoolExhausted(Cell):
         try:
             with suppress(*TROUBLE):
                 while True:
-                    taken.append(await asyncpg.connect(rig.url, timeout=2))
+                    # By the rig's name, or it is one of these that is ended below.
+                    stranger = asyncpg.connect(rig.url, timeout=2, server_settings={"application_name": RIG})
+                    taken.append(await stranger)
             for _ in range(2):
                 await self._end_somebody(taken[0])
                 await pause(0.3)

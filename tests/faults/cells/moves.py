@@ -91,6 +91,41 @@ class StandbyPromoted(MovingCell):
         await self.proxy.close()
 
 
+class StandbyInTheUrl(StandbyPromoted):
+    """The same, once, where clients know the addresses of both."""
+
+    async def play(self, rig: Rig) -> None:
+        await self._give_a_standby(rig)
+        places = ",".join(f"127.0.0.1:{each.port}" for each in (self.here, self.standby))
+        url = {"DATABASE_URL": f"postgresql://postgres@{places}/{rig.database}?target_session_attrs=primary"}
+        await rig.start_relays(url)
+        await rig.start_writers(url)
+        async for number in rig.beats():
+            if number == 2:
+                await self._promote(rig)
+
+    async def _promote(self, rig: Rig) -> None:
+        await self._lose()
+        await rig.value("SELECT pg_promote()", at=self.standby.url)
+        rig.server = self.here = self.standby
+        for seat in rig.fleet.relays:
+            seat.home = rig.url
+        await rig.goes_on()
+
+    async def _lose(self) -> None:
+        await asyncio.to_thread(self.here.end)
+
+    async def leave(self, rig: Rig) -> None:
+        """Nothing else was made."""
+
+
+class PrimarySilent(StandbyInTheUrl):
+    """The same, and connections to the primary stand: as if its machine were gone, it only says nothing any more."""
+
+    async def _lose(self) -> None:
+        self.servers.enter_context(self.here.frozen())
+
+
 SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
@@ -242,6 +277,8 @@ def sequences_of_the_runbook() -> str:
 
 MOVE_CELLS = (
     StandbyPromoted(),
+    StandbyInTheUrl(),
+    PrimarySilent(),
     DumpRestored(),
     DumpRestoredFarAbove(),
     DumpRestoredFarBelow(),

@@ -179,7 +179,7 @@ class WrongClock(Cell):
 
     def missing(self) -> str | None:
         """Name the library."""
-        return None if fake_clock_library() else "libfaketime is not installed (Debian's package faketime)"
+        return None if fake_clock_library() else "libfaketime is not installed: apt-get install faketime"
 
     async def play(self, rig: Rig) -> None:
         await rig.value(f"ALTER DATABASE {rig.database} SET timezone = 'Pacific/Chatham'")

@@ -101,7 +101,8 @@ async def test_of_many_who_invite_one_address_one_invites_and_each_other_resends
 
     sent = [each for each in outcomes if isinstance(each, dict)]
     refused = Counter(each for each in outcomes if not isinstance(each, dict))
-    assert set(refused) <= {(kind, 409) for kind in CONFLICTS}
+    # On a busy machine some find no connection in time: they are told, and nothing of theirs is there.
+    assert set(refused) <= {("unavailable", 503), *((kind, 409) for kind in CONFLICTS)}
     assert len(sent) + refused.total() == AT_ONCE
     # Two of them at least were under way at once: neither had seen the other's invitation, and one was told.
     assert refused["invited_meanwhile", 409] >= 1

@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from outbox_kernel.infrastructure.operations.purging import Purged, purge
+from outbox_kernel.infrastructure.outbox import purge as purge_module
 from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS
-from outbox_kernel.infrastructure.relay import retention
 
 AGED = "UPDATE outbox_deliveries SET updated_at = updated_at - interval '8 days'"
 
@@ -75,7 +75,7 @@ async def test_it_walks_windows_and_stops_where_nothing_is_older(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await outbox.is_read()
-    monkeypatch.setattr(retention, "WINDOW_ROWS", 2)
+    monkeypatch.setattr(purge_module, "WINDOW_ROWS", 2)
     for _ in range(5):
         await outbox.receipt(await outbox.event(days_old=9), days_old=9)
     for _ in range(20):
@@ -97,7 +97,7 @@ async def test_it_walks_over_stretches_in_which_all_has_gone(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await outbox.is_read()
-    monkeypatch.setattr(retention, "WINDOW_POSITIONS", 3)
+    monkeypatch.setattr(purge_module, "WINDOW_POSITIONS", 3)
     for _ in range(12):
         await outbox.event(days_old=9)
     await outbox.execute("DELETE FROM outbox_events WHERE position BETWEEN 2 AND 11")

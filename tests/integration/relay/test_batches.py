@@ -12,7 +12,7 @@ import attrs
 import pytest
 from sqlalchemy import insert
 
-from outbox_kernel.infrastructure.relay import OutboxRelay, workers
+from outbox_kernel.infrastructure.relay import OutboxRelay, timeouts
 from outbox_kernel.kernel import RetrySchedule, current_delivery
 from outbox_kernel.kernel.errors import Reject, RetryAfter, Unavailable
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -285,7 +285,7 @@ async def test_an_outage_charges_nobody_and_is_probed_with_one_event(
 ) -> None:
     """R7: then batches go on as they were, in order."""
     schedule = RetrySchedule((0.01,), jitter_share=0)
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.standing.EXPONENTIAL", schedule)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.outages.EXPONENTIAL", schedule)
     loader, is_away = Loader(stage), [True]
 
     async def act(events: Sequence[Any]) -> None:
@@ -339,7 +339,7 @@ async def test_a_batch_that_ignores_its_end_leaves_each_to_run_alone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R8: uncharged, since nobody can say who is at fault."""
-    monkeypatch.setattr(workers, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(timeouts, "GRACE_SECONDS", 0.1)
     go, runs = asyncio.Event(), []
 
     async def act(events: Sequence[Any]) -> None:
@@ -367,7 +367,7 @@ async def test_a_slow_batch_gets_no_rows_and_holds_up_nobody_else(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R5: what follows for that handler waits in hand."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", 0.05)
     go, begun, other, loader = asyncio.Event(), asyncio.Event(), Recorder(), Loader(stage)
 
     async def act(events: Sequence[Any]) -> None:

@@ -12,7 +12,7 @@ from uuid import uuid4
 import attrs
 import pytest
 
-from outbox_kernel.infrastructure.relay import OutboxRelay, workers
+from outbox_kernel.infrastructure.relay import OutboxRelay, timeouts
 from outbox_kernel.kernel import RetrySchedule
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.relaying import Recorder, Stage, handler
@@ -94,7 +94,7 @@ async def test_no_more_than_its_concurrency_are_at_work_over_all_relays(stage: S
 
 async def test_slow_runs_take_the_places_of_others(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """R5: what waits for a place waits in hand, without a row."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", 0.05)
     counter = Counter()
     async with fleet(stage, handler("h", counter, concurrency=2), size=1) as [relay]:
         await put(stage, 6)

@@ -11,10 +11,10 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay import deliveries, log
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 from outbox_kernel.kernel import DomainEvent, current_delivery, event, serialize_event
 from outbox_kernel.kernel.context import Delivery
 from tests.domain import Announced, Noted, Paid

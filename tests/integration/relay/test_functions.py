@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt
 from outbox_kernel.infrastructure.outbox import bus_of
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, current_run
-from outbox_kernel.infrastructure.relay import workers
+from outbox_kernel.infrastructure.relay import timeouts
 from outbox_kernel.kernel import current_delivery, current_headers
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Announced, Noted, journal
@@ -34,7 +34,7 @@ SOON = 0.02
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is slow or given up after seconds is so at once."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", SOON)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", SOON)
 
 
 @attrs.frozen

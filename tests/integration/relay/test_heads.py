@@ -11,10 +11,10 @@ from uuid import uuid4
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.relay import deliveries
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-from outbox_kernel.infrastructure.relay.line import Line
 from outbox_kernel.infrastructure.relay.log import Log
 from tests.relaying import Recorder, Stage, carrying, handler
 

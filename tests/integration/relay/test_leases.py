@@ -9,19 +9,19 @@ from typing import Any
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay.deliveries import Deliveries
+from outbox_kernel.infrastructure.relay.cursor import Reader
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries, Outcome
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.log import Log, Narrowed
-from outbox_kernel.infrastructure.relay.reader import Reader
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent, Outcome
+from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from outbox_kernel.infrastructure.relay.starting import resign
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, carrying, handler
 from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
-EVERYTHING = Narrowed(None, (), (), None)
+EVERYTHING = Wanted(None, (), (), None, [], 10)
 # All that a relay writes, but for receipts, which stand in the handler's transaction.
 WRITTEN = """
 SELECT (SELECT json_agg(each ORDER BY reader, number) FROM outbox_progress AS each)::text,
@@ -41,7 +41,7 @@ class Owner:
     async def read(self) -> list[LoggedEvent]:
         """All that stands behind its place."""
         place = self.reader.place
-        found = await self.log.read(place, place.server, EVERYTHING, [], 10)
+        found = await self.log.read(place, place.server, EVERYTHING)
         self.reader.begin(1, found.end)
         return found.rows
 
@@ -148,7 +148,7 @@ async def test_a_relay_that_lost_its_lease_settles_no_delivery(stage: Stage, is_
     before = await stage.witness.fetchrow(WRITTEN)
     stale = stage.log_under(log.lease, at=10 + LATER)
     settling, giving_back = Deliveries(stale, {}), Deliveries(stale, {})
-    settling.settle(row, Outcome(row, "h", row.turn, "dead", 5, on_dead="continue"))
+    settling.settle(Outcome(row, "h", row.turn, "dead", 5, on_dead="continue"))
     giving_back.give_back(row, "h")
     for each in (settling, giving_back):
         with pytest.raises(LeaseLost):
@@ -170,7 +170,8 @@ async def test_a_relay_that_resigns_leaves_nothing_to_take_over(stage: Stage) ->
     """R11: nothing is charged, and no takeover is counted."""
     await subscribed(stage)
     log = (await owner(stage)).log
-    await resign(stage.line(), log.lease, None, stage.at(0), "channel")
+    relay = stage.relay(handler("h", Recorder()))
+    await resign(relay._ground, log.lease)  # noqa: SLF001 - which is not begun
     assert await stage.owners("h") == {None: SHARDS}
     assert await stage.take_over(at=LATER) == (0, 0)
     assert await takeovers(stage) == {0}
@@ -251,15 +252,15 @@ async def test_an_outcome_whose_answer_was_lost_is_not_written_over_the_next_att
     subscribers["h"].take_turn = lambda _: None
     deliveries = Deliveries(log, subscribers)
     failed = Outcome(row, "h", row.turn, "waiting", row.attempts + 1, error_message="again")
-    deliveries.settle(row, failed)
+    deliveries.settle(failed)
     await deliveries.write()
     deliveries.look_everywhere()
     assert await deliveries.take() == 1
-    deliveries.settle(row, failed)
+    deliveries.settle(failed)
     await deliveries.write()
     assert (await stage.delivery("a", "h"))["attempts"] == 2
     assert await stage.deliveries() == {("a", "h"): "leased"}
-    deliveries.settle(row, Outcome(row, "h", row.turn, "done", 2))
+    deliveries.settle(Outcome(row, "h", row.turn, "done", 2))
     await deliveries.write()
     assert await stage.deliveries() == {("a", "h"): "done"}
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
-from outbox_kernel.infrastructure.relay.line import Line
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from tests.relaying import Stage
 from tests.waiting import until
 

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.infrastructure.relay.cursor import Reader
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.reader import Reader
 from outbox_kernel.infrastructure.relay.reading import Reading
 from tests.relaying import Recorder, Stage, handler
 

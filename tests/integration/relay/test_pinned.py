@@ -17,14 +17,16 @@ from outbox_kernel.infrastructure.errors import PermissionDenied
 from outbox_kernel.infrastructure.operations import desk, stories
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.purging import purge
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.postgres.pinning import BY_INDEX
-from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.relay.listener import Listener
 from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.bouncer import missing_pgbouncer, url_through_pooler
 from tests.relaying import Recorder, Stage, handler
 from tests.waiting import until
+
+pytestmark = pytest.mark.servers
 
 # As a role, or its database, may have sessions begin.
 HOSTILE = {
@@ -152,8 +154,7 @@ SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = curren
 @pytest.fixture
 def pooled_url(bank_url: str) -> Iterator[str]:
     """The bank through a pooler with so few connections that each meets all of its clients."""
-    if reason := missing_pgbouncer():
-        (pytest.fail if servers.required() else pytest.skip)(reason)
+    servers.require(missing_pgbouncer())
     with url_through_pooler(bank_url, connections=3) as url:
         yield url
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.retention import (
     PURGE_EVENTS,
@@ -20,12 +21,9 @@ from outbox_kernel.infrastructure.outbox.sql.retention import (
     PURGE_READERS,
     PURGE_RECEIPTS,
 )
-from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.log import Log, Narrowed
-from outbox_kernel.infrastructure.relay.place import Late, Place, Server
-from outbox_kernel.infrastructure.relay.reader import Reader
-from outbox_kernel.infrastructure.relay.rows import Outcome
+from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader, Server
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries, Outcome
+from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from tests.plans import ROWS, Asked, offences, plans_of
 from tests.relaying import Stage, carrying
 
@@ -81,11 +79,11 @@ def place(position: int, snapshot: str = "3:3:") -> Place:
 async def read(
     log: Log, start: Place, types: tuple[str, ...] = (), shards: Any = None, source: str | None = None
 ) -> None:
-    await log.read(start, start.server, Narrowed(source, types, (), shards), ["h", "i"], 100)
+    await log.read(start, start.server, Wanted(source, types, (), shards, ["h", "i"], 100))
 
 
 async def glance(log: Log, start: Place) -> None:
-    await log.glance(start, start.server, ["h", "i"], 16)
+    await log.glance(start, start.server, Wanted(None, (), (), None, ["h", "i"], 100))
 
 
 def moved(count: int) -> Any:

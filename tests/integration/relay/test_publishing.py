@@ -10,7 +10,7 @@ import pytest
 from outbox_kernel.infrastructure.brokers import Message, Outage, Outcome
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from outbox_kernel.infrastructure.errors import NamesCollide
-from outbox_kernel.infrastructure.relay.pausing import Pause
+from outbox_kernel.infrastructure.relay.outages import Pause
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told, written
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import all_delivered, has_seen, serving
@@ -359,7 +359,7 @@ async def test_handlers_do_not_wait_for_a_broker_that_takes_its_time(stage: Stag
 
 async def test_a_broker_that_is_slow_writes_no_rows(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """R7, T4: nothing is wrong with any event, and the place moves on when the confirms have come."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.workers.SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.timeouts.SLOW_SECONDS", 0.0)
     broker, own = MemoryBroker(), Recorder()
     outlet = slow_outlet(broker)
     await stage.put("a", "b", of=uuid4())

@@ -14,7 +14,7 @@ from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutl
 from outbox_kernel.infrastructure.errors import RunOver
 from outbox_kernel.infrastructure.relay import starting
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
-from outbox_kernel.infrastructure.relay.running import ERROR_CHARACTERS_MAX
+from outbox_kernel.infrastructure.relay.retry import ERROR_CHARACTERS_MAX
 from outbox_kernel.kernel import RetrySchedule
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
@@ -306,7 +306,7 @@ async def test_an_outlet_that_cannot_look_for_its_broker_pauses_its_publisher(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """R12, T4: in-process handlers never wait for a broker."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.pausing.EXPONENTIAL", RetrySchedule((0.01,)))
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.outages.EXPONENTIAL", RetrySchedule((0.01,)))
     broker, seen = MemoryBroker(), Recorder()
     outlet = broken_outlet(broker, "prove")
     async with serving(relay(stage, outlet, handler("own", seen), at=None)):
@@ -335,12 +335,12 @@ async def test_a_refusal_can_be_stored_whatever_its_words_are(
     assert 0 < len((await stage.status("a"))["error_message"]) <= ERROR_CHARACTERS_MAX
 
 
-@pytest.mark.parametrize("where", ["relay.sending.refused", "relay.pausing.EXPONENTIAL"])
+@pytest.mark.parametrize("where", ["relay.publishing.refused", "relay.outages.EXPONENTIAL"])
 async def test_a_fault_of_ours_ends_the_relay_so_that_another_takes_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """R3: it would hold its events for ever."""
-    broker = MemoryBroker(down="it is down") if "pausing" in where else MemoryBroker()
+    broker = MemoryBroker(down="it is down") if "outages" in where else MemoryBroker()
     broker.full.add("notes")
     await stage.put("a")
     with monkeypatch.context() as patched:

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.relay.cursor import Place, Server
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.log import Log, Narrowed
-from outbox_kernel.infrastructure.relay.place import Place, Server
+from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.kernel import RetrySchedule
 from tests.relaying import Recorder, Stage, connected, handler
@@ -82,7 +82,7 @@ async def test_a_transaction_at_the_end_of_a_snapshot_is_in_no_list_and_is_found
         log.lease.relay,
     )
     place = Place(1, f"{late}:{late}:", Server(1, 0))
-    found = await log.read(place, place.server, Narrowed(None, (), (), None), [], 100)
+    found = await log.read(place, place.server, Wanted(None, (), (), None, [], 100))
     assert [row["position"] for row in found.rows] == [1, 2]
     assert [place.has_passed(row["position"], row["xid"]) for row in found.rows] == [False, False]
 

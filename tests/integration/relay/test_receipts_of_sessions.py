@@ -98,12 +98,24 @@ async def by_cte(stage: Stage, what: str) -> None:
         await session.commit()
 
 
+WRITE_LINE = (
+    "CREATE OR REPLACE FUNCTION write_line(what text) RETURNS int LANGUAGE sql "
+    "AS $$ INSERT INTO bank_journal VALUES (what); SELECT 1 $$"
+)
+
+
 async def by_function(stage: Stage, what: str) -> None:
-    await stage.witness.execute(
-        "CREATE OR REPLACE FUNCTION write_line(what text) RETURNS int LANGUAGE sql "
-        "AS $$ INSERT INTO bank_journal VALUES (what); SELECT 1 $$"
-    )
+    await stage.witness.execute(WRITE_LINE)
     async with stage.sessions() as session:
+        await session.execute(select(func.write_line(what)))
+        await session.commit()
+
+
+async def by_function_in_an_open_savepoint(stage: Stage, what: str) -> None:
+    """Which the commit releases, and commits what is around it in the same breath."""
+    await stage.witness.execute(WRITE_LINE)
+    async with stage.sessions() as session:
+        _ = await session.begin_nested()
         await session.execute(select(func.write_line(what)))
         await session.commit()
 
@@ -122,7 +134,7 @@ async def by_listener(stage: Stage, what: str) -> None:
 
 WAYS = [
     *(by_commit, by_begin, by_maker, by_flush, by_savepoint, by_connection, by_text),
-    *(by_text_in_a_savepoint, by_cte, by_function, by_listener),
+    *(by_text_in_a_savepoint, by_cte, by_function, by_function_in_an_open_savepoint, by_listener),
 ]
 
 

@@ -14,11 +14,11 @@ import asyncpg
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox import own_connection as line_module
 from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.outbox.sql.deliveries import RELEASE_DELIVERIES
-from outbox_kernel.infrastructure.relay import knowing
-from outbox_kernel.infrastructure.relay import line as line_module
 from outbox_kernel.infrastructure.relay import shift as shift_module
+from outbox_kernel.infrastructure.relay import subscription
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.starting import Assembly
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
@@ -169,7 +169,7 @@ async def test_when_nobody_can_say_who_is_due_nothing_is_delivered_until_somebod
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2, R12: the subscriptions have changed, and the database does not let them be read."""
-    seen, ask = Recorder(), knowing.subscriptions_now
+    seen, ask = Recorder(), subscription.subscriptions_now
     refusals = [asyncpg.QueryCanceledError("canceling statement due to statement timeout")]
 
     async def refuse(log: Log) -> Any:

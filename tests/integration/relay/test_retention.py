@@ -10,6 +10,8 @@ from uuid import UUID, uuid4
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox import purge as purge_module
+from outbox_kernel.infrastructure.outbox.purge import Purged
 from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.outbox.sql.cursors import TAKE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
@@ -17,8 +19,8 @@ from outbox_kernel.infrastructure.outbox.sql.reading import read
 from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS, SETTINGS
 from outbox_kernel.infrastructure.relay import retention
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.retention import Purged, Retention
-from outbox_kernel.infrastructure.relay.upkeep import Upkeep
+from outbox_kernel.infrastructure.relay.retention import Retention
+from outbox_kernel.infrastructure.relay.takeover import Upkeep
 from tests.domain import Announced
 from tests.relaying import Recorder, Stage, connected, handler
 from tests.serving import serving
@@ -62,7 +64,7 @@ async def test_what_was_delivered_long_ago_goes_with_its_deliveries_and_receipts
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: a window at a time."""
-    monkeypatch.setattr(retention, "WINDOW_ROWS", 2)
+    monkeypatch.setattr(purge_module, "WINDOW_ROWS", 2)
     act = Recorder().fail("b")
     await stage.put("a", "b", "c", "d", "e")
     await stage.drain(handler("h", act))
@@ -267,7 +269,7 @@ async def test_a_serving_relay_purges(stage: Stage) -> None:
 
 async def test_it_purges_as_fast_as_events_come(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """R13: while there is more that is old, a relay does not wait for its next upkeep."""
-    monkeypatch.setattr(retention, "WINDOW_ROWS", 1)
+    monkeypatch.setattr(purge_module, "WINDOW_ROWS", 1)
     await delivered(stage, *(f"e{n}" for n in range(20)))
     log = await stage.log(at=8 * DAY)
     await Upkeep(log, cast("Any", None), Retention(log, 7.0), 3_600.0, "unheard", lambda: None).purge()
@@ -334,7 +336,7 @@ async def test_progress_goes_when_it_dates_nothing_young_any_more(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: but for where a cursor began with it, and the newest that is old."""
-    monkeypatch.setattr(retention, "WINDOW_PLACES", 4)
+    monkeypatch.setattr(purge_module, "WINDOW_PLACES", 4)
     reader = await followed(stage, days=20)
     found = await purged_at(stage, 20.5)
     assert (await places(stage, reader), found.places) == ([0, *range(13, 21)], 12)

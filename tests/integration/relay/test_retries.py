@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.relay.retry import ERROR_CHARACTERS_MAX
 from outbox_kernel.kernel import EXPONENTIAL, TIERED, RetrySchedule
 from outbox_kernel.kernel.errors import Reject, RetryAfter
 from tests.relaying import Recorder, Stage, handler
@@ -213,3 +214,20 @@ async def test_the_newest_error_of_an_event_is_shown(stage: Stage) -> None:
         await stage.drain(handler("first", first), handler("second", second), at=at)
     row = await stage.status("a")
     assert (row["status"], row["retry_count"], row["error_message"]) == ("open", 3, "ValueError: no a today")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x" * 50_000_000), Reject("x" * 50_000_000)], ids=["raised", "said"]
+)
+async def test_an_error_of_fifty_megabytes_is_kept_in_short_and_holds_up_nobody(
+    stage: Stage, error: Exception
+) -> None:
+    """R5, R12: nor does its text fill the database."""
+    seen, other = Recorder().fail("a", error), Recorder()
+    await stage.put("a", of=uuid4())
+    await stage.put("b", of=uuid4())
+    await stage.drain(handler("h", seen), handler("i", other))
+    assert ({*seen.seen}, {*other.seen}) == ({"a", "b"}, {"a", "b"})
+    kept = await stage.witness.fetchval("SELECT error_message FROM outbox_deliveries WHERE handler = 'h'")
+    assert "xxx" in kept
+    assert len(kept) <= ERROR_CHARACTERS_MAX

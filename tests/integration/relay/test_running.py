@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, RunOver
-from outbox_kernel.infrastructure.relay import workers
+from outbox_kernel.infrastructure.relay import timeouts
 from outbox_kernel.kernel import RetrySchedule, current_delivery, event_context
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
@@ -26,8 +26,8 @@ ONCE_MORE = RetrySchedule((0,), dead_at=2)
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is slow or given up after seconds is so at once."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", SOON)
-    monkeypatch.setattr(workers, "GRACE_SECONDS", SOON)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", SOON)
+    monkeypatch.setattr(timeouts, "GRACE_SECONDS", SOON)
 
 
 class Unprintable(Exception):

@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.brokers.messages import message_of
 from outbox_kernel.infrastructure.inbox import Received, read
 from outbox_kernel.infrastructure.inbox.storing import StillMoving, Storage
 from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
+from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sealing.keys import new_key
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force
@@ -21,7 +22,6 @@ from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing
 from outbox_kernel.infrastructure.relay import OutboxRelay
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.rows import LoggedEvent
 from outbox_kernel.kernel.serialization import serialize_event
 from tests.relaying import Stage, handler
 from tests.waiting import until

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay import workers
+from outbox_kernel.infrastructure.relay import timeouts
+from outbox_kernel.infrastructure.relay.deliveries import Outcome
 from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
@@ -45,6 +47,27 @@ async def test_it_tries_again_when_the_time_has_come(stage: Stage) -> None:
         await until(lambda: has_run(seen, 3))
         await until(all_delivered(stage, 1))
     assert seen.seen == ["a", "a", "a"]
+
+
+async def test_it_keeps_nothing_of_what_it_has_settled(stage: Stage) -> None:
+    """R7: it may serve for months."""
+    seen = Recorder().fail("a", times=2)
+
+    def outcomes() -> list[Outcome]:
+        gc.collect()
+        return [each for each in gc.get_objects() if isinstance(each, Outcome)]
+
+    # Of other tests' relays.
+    before = outcomes()
+
+    async def is_forgotten() -> bool:
+        return all(any(each is old for old in before) for each in outcomes())
+
+    await stage.put("a")
+    h = handler("h", seen, retry=RetrySchedule((0.01,)))
+    async with serving(stage.relay(h, at=None, poll_interval_seconds=0.05)):
+        await until(all_delivered(stage, 1))
+        await until(is_forgotten)
 
 
 async def test_several_relays_share_one_outbox_in_order(stage: Stage) -> None:
@@ -131,7 +154,7 @@ async def test_handlers_that_hang_as_deliveries_delay_no_other_handler(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R4: however many, what is slow does not count as what the crew is busy with."""
-    monkeypatch.setattr(workers, "SLOW_SECONDS", STEP)
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", STEP)
     go, quick, hanging = asyncio.Event(), Recorder(), Recorder()
 
     async def hang(event: Any) -> None:

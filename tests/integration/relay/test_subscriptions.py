@@ -12,12 +12,12 @@ import pytest
 
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.operations.subscriptions import pause, resume, retire
-from outbox_kernel.infrastructure.relay import renaming
+from outbox_kernel.infrastructure.outbox.own_connection import Line, Step
+from outbox_kernel.infrastructure.relay import subscription as subscription_module
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.line import Line, Step
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.renaming import Renaming
 from outbox_kernel.infrastructure.relay.shift import Shift
+from outbox_kernel.infrastructure.relay.subscription import Renaming
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.domain import Announced, Noted
 from tests.relaying import Recorder, Stage, connected, handler
@@ -479,7 +479,7 @@ async def test_a_name_that_changed_long_ago_costs_a_window_of_receipts_and_no_de
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2, R13: and all of them are moved, one window after the other."""
-    monkeypatch.setattr(renaming, "WINDOW_ROWS", 2)
+    monkeypatch.setattr(subscription_module, "WINDOW_ROWS", 2)
     await stage.put("a", "b", "c", "d", "e")
     await stage.witness.execute(
         "INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'former' FROM outbox_events"

@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def probe_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     schedule = RetrySchedule((seconds,), jitter_share=0)
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.standing.EXPONENTIAL", schedule)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.outages.EXPONENTIAL", schedule)
 
 
 def stands_still(
@@ -149,7 +149,7 @@ async def test_the_first_probe_is_after_a_second_and_the_next_ones_later(
             asked.append(failures)
             return 0.01
 
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.standing.EXPONENTIAL", Asked)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.outages.EXPONENTIAL", Asked)
     shop = Shop()
     await stage.put("a")
     async with serving(stage.relay(handler("shop", shop), at=None)):

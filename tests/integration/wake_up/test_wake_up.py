@@ -21,10 +21,10 @@ from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.database import create_engine, session_factory
 from outbox_kernel.infrastructure.outbox import loop_bell
 from outbox_kernel.infrastructure.outbox.migrator import migrate
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.connections import connect
-from outbox_kernel.infrastructure.relay.line import Line
-from outbox_kernel.infrastructure.relay.listening import Listener
+from outbox_kernel.infrastructure.relay.listener import Listener
 from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
 from tests.commands import ROOT, environment_with
@@ -484,7 +484,7 @@ async def test_a_listener_at_a_database_in_which_nobody_commits_says_that_it_is_
 async def says_that_it_is_deaf(
     listens_at: AsyncEngine, says_at: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.listening.ANSWER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.listener.ANSWER_SECONDS_MAX", 0.5)
     said: asyncio.Queue[str] = asyncio.Queue()
 
     class Notes(logging.Handler):

@@ -14,7 +14,7 @@ from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
-from outbox_kernel.infrastructure.relay.pausing import QUEUE, Pause
+from outbox_kernel.infrastructure.relay.outages import QUEUE, Pause
 from outbox_kernel.kernel import Reject
 from tests.integration.relay.telemetry.reading import Numbers
 from tests.posting import BANK, TOPOLOGY
