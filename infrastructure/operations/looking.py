@@ -40,18 +40,21 @@ async def looking(
     """Open a desk over one of the engine's connections, in a transaction that can change nothing."""
     try:
         with in_sentences(engine.url):
-            async with engine.connect() as pooled, _lent(pooled) as connection:
-                async with connection.transaction(isolation="repeatable_read", readonly=True):
-                    pinned = await pin(
-                        connection,
-                        LOOK_SECONDS_MAX,
-                        statement_seconds=LOOK_SECONDS_MAX,
-                        lock_seconds=LOCK_SECONDS_MAX,
-                        idle_seconds=IDLE_SECONDS_MAX,
-                        within=True,
-                    )
-                    home = settings.outbox_schema or pinned.home
-                    yield Desk(connection, home, settings.channel, now, pinned)
+            async with (
+                engine.connect() as pooled,
+                _lent(pooled) as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                pinned = await pin(
+                    connection,
+                    LOOK_SECONDS_MAX,
+                    statement_seconds=LOOK_SECONDS_MAX,
+                    lock_seconds=LOCK_SECONDS_MAX,
+                    idle_seconds=IDLE_SECONDS_MAX,
+                    within=True,
+                )
+                home = settings.outbox_schema or pinned.home
+                yield Desk(connection, home, settings.channel, now, pinned)
     except DatabaseRefusal as error:
         if isinstance(error.__cause__, asyncpg.QueryCanceledError):
             raise TookTooLong(

@@ -150,6 +150,8 @@ class Reader:
     """The number of its newest read: who has waited longest is next."""
     is_at_head: bool = False
     """Whether its last read came to the end of the log."""
+    look_times: int = 1
+    """How far its next read looks, as multiples of what that may bring."""
 
     def begin(self, read: int, end: Place) -> Batch:
         """Take note of a read; its events are added to the batch."""

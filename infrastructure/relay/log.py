@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 16 * 1024 * 1024
 # Turns whose deliveries a cursor goes back over, so many in one statement.
 TURNS_DROPPED_MAX = 10_000
-# Of what is not for a reader so many are looked at for each that might be.
-LOOK_TIMES = 8
-# However few are asked for, as by a handler with a bound.
+# However few are asked for, as by a handler with a bound, so many are looked at.
 LOOK_AT_LEAST = 1_000
 # Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
 GLANCE_MAX = 16
@@ -52,11 +50,13 @@ class Wanted:
     ordered: Sequence[str]
     """Names under which an unsettled delivery keeps later events of its aggregate waiting."""
     events_max: int
+    look_times: int = 1
+    """For each event that it may bring, so many are looked at, whoever they are for."""
 
     @property
     def look_max(self) -> int:
         """How many are looked at."""
-        return max(self.events_max * LOOK_TIMES, LOOK_AT_LEAST)
+        return max(self.events_max * self.look_times, LOOK_AT_LEAST)
 
 
 @attrs.frozen

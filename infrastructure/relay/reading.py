@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Found, Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
+# Of what is mostly for others, so many are looked at for each event that a read may bring.
+LOOK_TIMES_MAX = 8
+
 
 @attrs.define(eq=False)
 class Reading:
@@ -50,7 +53,7 @@ class Reading:
             for subscriber in self.subscribers.values()
             if subscriber.is_going
             for reader in subscriber.readers
-            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= subscriber.batch_max / 2
+            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= subscriber.batch_max
         ]
 
     def groups(self) -> Iterator[list[Reader]]:
@@ -98,6 +101,8 @@ class Reading:
         if found is None:
             found = await self.log.read(start, self.server, wanted)
         self._is_quiet = len(found.rows) < GLANCE_MAX
+        for reader in together:
+            reader.look_times = _look_times(wanted, found)
         return found
 
     def _take(self, reader: Reader, found: Found, start: Place, stood: Place) -> None:
@@ -154,4 +159,12 @@ class Reading:
             None if len(shards) == SHARDS else shards,
             [*dict.fromkeys(name for name in names if name is not None)],
             min(each.batch_max for each in every),
+            max(reader.look_times for reader in together),
         )
+
+
+def _look_times(wanted: Wanted, found: Found) -> int:
+    """Return how far the next read is to look: the fewer are for who asks, the further, and the dearer it is."""
+    if found.is_full and len(found.rows) < wanted.events_max / 2:
+        return min(wanted.look_times * 2, LOOK_TIMES_MAX)
+    return max(1, wanted.look_times // 2)

@@ -155,3 +155,22 @@ def test_nothing_is_read_while_two_become_one() -> None:
     log.while_joining = read_meanwhile
     asyncio.run(ownership.join())
     assert (one.shards, one.ahead, one.is_due) == (ALL, at(10), True)
+
+
+def test_the_fewer_events_are_for_one_the_further_its_reads_look() -> None:
+    """R13: what a read looks at and does not bring is what it costs the server; a log of one's own has none of it."""
+    one, looked = reader("one", 10), []
+
+    @attrs.define
+    class Noting(Log):
+        async def read(self, *asked: Any) -> Found:
+            looked.append(asked[-1].look_times)
+            return self.found
+
+    few = Noting(Found([], at(30), is_full=True, revision=1))
+    for _ in range(5):
+        read_for(few, one)
+    many = Noting(Found([object()] * 100, at(40), is_full=True, revision=1))  # type: ignore[list-item]
+    for _ in range(5):
+        read_for(many, one)
+    assert looked == [1, 2, 4, 8, 8, 8, 4, 2, 1, 1]
