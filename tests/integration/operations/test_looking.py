@@ -95,7 +95,8 @@ async def test_wherever_a_look_is_cancelled_the_next_ones_see_all_of_it(
         if begun.done():
             break
         begun.cancel()
-        cancelled += (await asyncio.gather(begun, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+        [ended] = await asyncio.gather(begun, return_exceptions=True)
+        cancelled += isinstance(ended, asyncio.CancelledError)
         await outbox.event()
         events += 1
         assert [await look(), await look()] == [events, events], f"cancelled after {turns} turns of the loop"
