@@ -23,6 +23,8 @@ T = TypeVar("T")
 NOTE = Path(__file__).parents[1] / "build" / "left-out"
 LEFT_OUT = pytest.StashKey[list[tuple[str, str]]]()
 SERVER = pytest.StashKey[servers.Server]()
+# Of what else a test may lack there is one reason, and of brokers several.
+WANTED = {browsers.NONE: "a browser", prometheuses.NOT_INSTALLED: "a Prometheus"}
 
 # What the example's events are sealed by, in this process and those that it starts.
 os.environ.setdefault("OUTBOX_MASTER_KEYS", new_master_key("of-the-tests"))
@@ -111,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def _left_out(config: pytest.Config) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     for name, reason in config.stash.get(LEFT_OUT, []):
-        found.setdefault("a browser" if reason == browsers.NONE else "a RabbitMQ", []).append((name, reason))
+        found.setdefault(WANTED.get(reason, "a RabbitMQ"), []).append((name, reason))
     return found
 
 

@@ -2,6 +2,9 @@
 
 A relay hands on an event in some ten microseconds, and to time each would cost a twentieth of that. So under load one
 run of 32 is timed, and counts for all of them. How many there were is exact, and what took long is always timed.
+
+What somebody has been told is never taken back: to Prometheus a count that falls is a restart, and all of it is counted
+once more. So whoever asks ends the lot that is under way: its runs count as the last one that was timed.
 """
 
 from __future__ import annotations
@@ -78,12 +81,10 @@ class Histogram:
         self.seconds += seconds * times
         self.last = seconds
 
-    def copy(self, *, more: int = 0) -> Histogram:
-        """Return it as it is now, with so many more that took as long as the last one."""
+    def copy(self) -> Histogram:
+        """Return it as it is now."""
         copied = Histogram()
         copied.counts, copied.seconds = self.counts[:], self.seconds
-        if more:
-            copied.add(self.last, more)
         return copied
 
 
@@ -168,12 +169,22 @@ class SubscriptionCounts:
     @property
     def done(self) -> Histogram:
         """The runs that were done."""
-        return self._done.copy(more=self._of - self.left)
+        self._end_lot()
+        return self._done.copy()
 
     @property
     def waits(self) -> Histogram:
         """How long events waited in the outbox, until their first run."""
-        return self._waits.copy(more=self._of - self.left if self._waited else 0)
+        self._end_lot()
+        return self._waits.copy()
+
+    def _end_lot(self) -> None:
+        """Count the runs of the lot that is under way, for good; the next one is timed by itself."""
+        if untimed := self._of - self.left:
+            self._done.add(self._done.last, untimed)
+            if self._waited:
+                self._waits.add(self._waits.last, untimed)
+        self._of = self.left = 1
 
     def _time(self, run: Run) -> None:
         now, times = time.monotonic(), self._of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -61,14 +62,20 @@ def test_runs_that_are_apart_are_timed_each() -> None:
 
 
 def test_under_load_one_of_many_is_timed_and_counts_for_all() -> None:
-    found, timed = counts(), Histogram()
-    for number in range(10_000):
-        # The first of each lot would be seen by a bound of its own if it were timed for itself.
+    found = counts()
+    for _ in range(10_000):
         found.count(Over(started=time.monotonic() - 2.0), Ended())
-        timed.add(2.0)
-        assert total(found.done) == number + 1
-    assert found.done.seconds == pytest.approx(20_000, rel=0.01)
     assert found._of == TIMED_OF_MAX  # noqa: SLF001 - or each was timed after all
+    assert total(found.done) == 10_000
+    assert found.done.seconds == pytest.approx(20_000, rel=0.01)
+
+
+def test_whoever_asks_in_the_midst_of_a_lot_is_told_of_each_run() -> None:
+    found = counts()
+    for number in range(1_000):
+        found.count(Over(), Ended())
+        if number % 7 == 0:
+            assert total(found.done) == number + 1
 
 
 def test_what_was_slow_is_timed_always_and_stands_for_itself() -> None:
@@ -78,6 +85,33 @@ def test_what_was_slow_is_timed_always_and_stands_for_itself() -> None:
         found.count(Over(started=time.monotonic() - (30.0 if slow else 0.0), detached=slow), Ended())
     assert total(found.done) == 1_000
     assert at_least(found.done, 10.0) == 10
+
+
+def test_what_was_told_is_never_taken_back() -> None:
+    """O4: a count that falls is a restart to Prometheus, which counts all of it once more."""
+    found, now = counts(), time.monotonic()
+    before = [found.done, found.waits]
+    for number in range(TIMED_OF_MAX * 4):
+        # Each lot is unlike the one before it: what its runs were taken for at first, they were not.
+        quick = number // TIMED_OF_MAX % 2 == 0
+        started = time.monotonic() - (0.0 if quick else 0.01)
+        found.count(Over(row(created=now - (9.0 if quick else 0.5)), started), Ended())
+        after = [found.done, found.waits] if number % 5 == 0 else before
+        for was, told in zip(before, after, strict=True):
+            assert all(a <= b for a, b in zip(accumulate(was.counts), accumulate(told.counts), strict=True))
+            assert was.seconds <= told.seconds
+        before = after
+    assert total(found.done) == total(found.waits) == TIMED_OF_MAX * 4
+
+
+def test_what_comes_after_a_look_is_timed_by_itself() -> None:
+    """O4: or a lull after a rush would be told by how the rush was."""
+    found = counts()
+    for _ in range(TIMED_OF_MAX + 3):
+        found.count(Over(), Ended())
+    assert total(found.done) == TIMED_OF_MAX + 3
+    found.count(Over(started=time.monotonic() - 5.0), Ended())
+    assert at_least(found.done, 2.5) == 1
 
 
 def test_failures_are_told_apart_by_what_became_of_them_and_by_their_error() -> None:
