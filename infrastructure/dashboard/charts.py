@@ -48,13 +48,15 @@ def _round_top(highest: float, unit: float, following: float | None) -> float:
     return top if following is None or following < highest else min(top, following)
 
 
+# A line without an axis would show half a second as high as an hour: what is usual between two polls stays low.
+LAG_SECONDS_LEAST = 10.0
 DURATIONS = Scale(words.duration, (0.001, 1.0, 60.0, 3_600.0, 86_400.0), least=1.0)
 RATES = Scale(words.rate, (1 / 3_600, 1 / 60, 1.0), least=1 / 3_600)
 
 
-def spark(values: Sequence[float | None], label: str) -> Markup:
-    """Draw a small line without axes."""
-    highest = max((value for value in values if value is not None), default=0.0)
+def spark(values: Sequence[float | None], label: str, least: float = 0.0) -> Markup:
+    """Draw a small line without axes, as high as the highest value, or as the least that is worth a look."""
+    highest = max((least, *(value for value in values if value is not None)))
     return Markup(
         '<svg class="spark" viewBox="0 0 {w:g} {h:g}" preserveAspectRatio="none" role="img" aria-label="{label}">'
         "{shapes}</svg>"

@@ -93,6 +93,42 @@ def test_one_events_story_looks_as_it_should(window: BrowserContext, site: Site)
     page.close()
 
 
+def test_nothing_moves_when_a_page_begins_to_hear_or_is_lost(window: BrowserContext, site: Site) -> None:
+    """No button goes from under a hand that is on its way to it, and a phone has its room for what is below."""
+    page = window.new_page()
+    page.goto(site.url + "/subscriptions")
+    page.wait_for_selector("#live-state:not([hidden])")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        tops = page.evaluate(
+            """() => ["hidden", "heard", "lost"].map((how) => {
+              const live = document.getElementById("live-state");
+              live.hidden = how === "hidden";
+              live.classList.toggle("lost", how === "lost");
+              return document.querySelector("h1").getBoundingClientRect().top;
+            })"""
+        )
+        assert tops == [tops[0]] * 3, f"in a window of {width}"
+    assert page.evaluate("document.querySelector('header').getBoundingClientRect().height") < 90
+    page.close()
+
+
+def test_an_axis_is_written_at_its_lines(window: BrowserContext, site: Site) -> None:
+    page = window.new_page()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(site.url + "/")
+    lines, words = page.evaluate(
+        """() => {
+          const middles = (chosen) => [...document.querySelector(".plot").querySelectorAll(chosen)]
+            .map((each) => each.getBoundingClientRect()).map((box) => (box.top + box.bottom) / 2);
+          return [middles(".grid"), middles(":scope > span")];
+        }"""
+    )
+    assert len(lines) == 3
+    assert words == pytest.approx(lines, abs=2)
+    page.close()
+
+
 def test_what_is_pressed_on_a_phone_is_as_high_as_a_finger(window: BrowserContext, site: Site) -> None:
     page = window.new_page()
     page.set_viewport_size({"width": 390, "height": 844})

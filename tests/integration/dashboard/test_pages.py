@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from urllib.parse import quote, urlsplit
 from uuid import UUID, uuid4
@@ -122,6 +123,12 @@ async def test_of_very_many_subscriptions_the_overview_shows_some_and_says_where
         await outbox.subscription(name)
     page = await visitor.get("/")
     assert "And 2 more: all subscriptions" in page.text
+
+
+async def test_a_chart_says_how_high_and_when(sample: Visitor) -> None:
+    text = (await sample.get("/?window=24h")).text
+    assert re.search(r"\b5 h 2\.5 h 0\b", text)
+    assert re.search(r"(\d\d \w{3} \d\d:\d\d UTC ){2}now", text)
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -395,6 +402,18 @@ async def test_a_subscription_says_how_it_is(sample: Visitor) -> None:
         ("mail.Welcome", "retire webshop.customer.imported"),
     ):
         assert words in (await sample.get(f"/subscription?name={name}")).text, name
+
+
+async def test_a_subscription_with_more_in_hand_than_fits_says_how_much_more(
+    outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glance, "OPEN_DELIVERIES_MAX", 2)
+    await outbox.subscription()
+    for number in range(4):
+        await outbox.failed_event(None, "waiting", attempts=0, error=None)
+        text = (await visitor.get(f"/subscription?name={HANDLER}")).text
+        assert ("And " in text) == (number >= 2)
+    assert "And 2 more. Those that have failed stand first." in text
 
 
 async def test_a_subscription_says_that_no_relay_lives(outbox: Outbox, visitor: Visitor) -> None:

@@ -8,7 +8,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from outbox_kernel.infrastructure.dashboard.charts import DURATIONS, RATES, area, spark
+from outbox_kernel.infrastructure.dashboard.charts import (
+    DURATIONS,
+    LAG_SECONDS_LEAST,
+    RATES,
+    SPARK_HEIGHT,
+    area,
+    spark,
+)
 
 
 def drawing(svg: str) -> ET.Element:
@@ -62,6 +69,15 @@ def test_what_is_not_known_is_a_gap() -> None:
     assert drawn.attrib["aria-label"] == "a <label> & more"
     assert drawn.attrib["role"] == "img"
     assert len(drawn.findall("polyline")) == 2
+
+
+def test_what_is_little_looks_little_where_there_is_no_axis() -> None:
+    def highest(svg: str) -> float:
+        [line] = drawing(svg).findall("polyline")
+        return min(float(point.partition(",")[2]) for point in line.attrib["points"].split())
+
+    assert highest(spark([0.0, 0.5, 0.0], "half a second", LAG_SECONDS_LEAST)) > SPARK_HEIGHT * 0.9
+    assert highest(spark([0.0, 3_600.0, 0.0], "an hour", LAG_SECONDS_LEAST)) < SPARK_HEIGHT * 0.1
 
 
 @pytest.mark.parametrize("values", [[], [None], [0.0, 0.0]])
