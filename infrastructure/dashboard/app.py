@@ -22,6 +22,7 @@ from outbox_kernel.infrastructure.dashboard.security import (
     HEADERS,
     Refused,
     require_own_page,
+    require_text,
     require_this_machine,
 )
 from outbox_kernel.infrastructure.dashboard.visit import Board, Visit, form_of
@@ -157,6 +158,7 @@ class Dashboard:
         for needed in (Right.VIEW, right):
             if not operator.may(needed):
                 raise Refused(403, f"{operator.who} has no right to {needed} here", f"right {needed}")
+        require_text(request.query_params.multi_items())
         if not self._knows_events:
             know_events(self._board.settings)
             self._knows_events = True

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from outbox_kernel.infrastructure.dashboard import charts, words
+from outbox_kernel.infrastructure.dashboard.kinds import kind_field, kind_of
 from outbox_kernel.infrastructure.dashboard.meanings import meaning
 from outbox_kernel.infrastructure.dashboard.operator import Right
 from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
@@ -34,7 +35,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update({name: getattr(words, name) for name in words.__all__})
-    made.filters["meaning"] = meaning
+    made.filters.update(meaning=meaning, kind_field=kind_field, kind_of=kind_of)
     made.globals.update(
         charts=charts, Right=Right, static_version=static_version(), aggregate_of=aggregate_of
     )

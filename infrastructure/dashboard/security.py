@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
 # By which a browser runs nothing that is not a file of ours, sends no form elsewhere and shows us in no frame. What is
@@ -77,6 +79,13 @@ def host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def require_text(fields: Iterable[tuple[str, str]]) -> None:
+    """Refuse what PostgreSQL can be asked for by nobody: a NUL."""
+    for name, value in fields:
+        if "\0" in value:
+            raise Refused(400, f"{name!r} has a NUL, which no text here has: write it without", "text")
 
 
 def require_own_page(request: Request) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from outbox_kernel.infrastructure.dashboard.rendering import address, render
 from outbox_kernel.infrastructure.dashboard.sealing import THEME, TOKEN_FIELD
-from outbox_kernel.infrastructure.dashboard.security import Refused
+from outbox_kernel.infrastructure.dashboard.security import Refused, require_text
 from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.looking import looking
 
@@ -151,9 +151,11 @@ async def form_of(request: Request) -> Form:
         if len(body) > FORM_BYTES_MAX:
             raise Refused(413, "this form is larger than any of the dashboard's: choose less at once", "form")
     try:
-        return Form(parse_qsl(body.decode(), keep_blank_values=True))
+        fields = parse_qsl(body.decode(), keep_blank_values=True)
     except (UnicodeDecodeError, ValueError):
         raise Refused(400, "this form cannot be read: send it from the dashboard's pages", "form") from None
+    require_text(fields)
+    return Form(fields)
 
 
 def own_path(text: str | None, otherwise: str = "/") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from outbox_kernel.infrastructure.dashboard.kinds import kind_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.operations.dead_letters import Meant
 from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
@@ -28,7 +29,7 @@ def meant_of(said: dict[str, str | None]) -> Meant:
     try:
         return Meant(
             handler=said["handler"],
-            kind=said["kind"],
+            kind=kind_of(said["kind"]),
             event_type=said["type"],
             aggregate=AggregateKey.parse(said["aggregate"]) if said["aggregate"] else None,
             since=Moment.parse(said["since"]) if said["since"] else None,

@@ -146,6 +146,29 @@ async def test_all_of_a_group_is_retried_in_order_after_a_preview(
     assert line(told, "retry")["kind"] == "KeyError: *"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [None, "", " ", " begins odd", "ends odd\u2003", "E: a\r\nb", "E: a\tb", '"quoted"', '"E', "E: ü \\x"],
+)
+async def test_a_group_is_itself_and_never_all_of_its_handler(
+    outbox: Outbox, visitor: Visitor, error: str | None
+) -> None:
+    """Whatever its letters died of, though they died of nothing that anybody knows."""
+    for each in (error, "KeyError: x"):
+        await outbox.failed_event(error=each)
+    page = await visitor.get("/dead-letters")
+    asks = {each for each in page.links if "/confirm/skip" in each}
+    assert len(asks) == 2
+    for ask in asks - {f"/confirm/skip?handler={HANDLER}&kind=KeyError%3A+x"}:
+        letters = await visitor.get(ask.replace("/confirm/skip", "/dead-letters/of"))
+        assert "1 dead letter " in letters.text
+        [again] = [each for each in letters.links if "/confirm/skip" in each]
+        question = await visitor.get(again)
+        assert "Skip 1 delivery of" in question.text
+        await visitor.did(question.form("/do/skip"))
+    assert await statuses(outbox) == ["skipped", "dead"]
+
+
 async def test_those_that_were_chosen_are_retried_and_no_others(outbox: Outbox, visitor: Visitor) -> None:
     events = [await outbox.failed_event() for _ in range(3)]
     page = await visitor.get(f"/dead-letters/of?handler={HANDLER}")

@@ -196,6 +196,39 @@ async def test_what_is_no_form_is_refused(
     assert (await visitor.send(form, follow=False)).status_code == 413
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            f"{path}?{name}=%00"
+            for path, name in (("/find", "q"), ("/aggregate", "key"), ("/subscription", "name"))
+        ),
+        *(f"/events?{name}=a%00b" for name in ("type", "aggregate", "text", "missed")),
+        *(f"/dead-letters/of?handler=a&{name}=%00" for name in ("handler", "kind", "type")),
+        *(f"/confirm/{verb}?handler=a&kind=%00" for verb in ("retry", "skip")),
+        *(f"/confirm/{verb}?name=%00" for verb in ("rewind", "retire")),
+    ],
+)
+async def test_what_no_database_can_be_asked_for_is_refused(
+    visitor: Visitor, outbox: Outbox, address: str
+) -> None:
+    assert "has a NUL, which no text here has" in (await visitor.get(address, 400)).text
+
+
+@pytest.mark.parametrize(
+    "action", [action for action, (_, fields) in ACTIONS.items() if "name" in fields or "handler" in fields]
+)
+async def test_no_form_says_it_either(busy: Outbox, visitor: Visitor, action: str) -> None:
+    form, before = await form_of(visitor, action), await state_of(busy)
+    form.fields = [
+        (name, f"{value}\0" if name in ("name", "handler") else value) for name, value in form.fields
+    ]
+    response = await visitor.send(form, follow=False)
+    assert response.status_code == 400
+    assert "has a NUL, which no text here has" in response.text
+    assert await state_of(busy) == before
+
+
 # --- rights --------------------------------------------------------------------------------------------
 
 
