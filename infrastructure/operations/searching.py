@@ -1,5 +1,7 @@
 """Searching events: the log is walked, the newest first, for a moment, and what was found says how far that was (O3).
 
+Where an aggregate is named its own stream is walked, which the index has, however many events lie between its own.
+
 Nothing is promised of what was not looked at: an answer has the moment up to which it holds, and where to look further.
 What an event says is searched in what may be seen of it, or whoever may search could guess a secret letter by letter.
 """
@@ -15,7 +17,13 @@ import attrs
 from outbox_kernel.infrastructure.operations.masking import presentable, read
 from outbox_kernel.infrastructure.operations.selection import type_pattern
 from outbox_kernel.infrastructure.operations.stories import Event
-from outbox_kernel.infrastructure.outbox.sql.searching import BEHIND_LAST, PAYLOADS, WALK
+from outbox_kernel.infrastructure.outbox.sql.searching import (
+    BEHIND_LAST,
+    HAS_MANY_EMITTED,
+    PAYLOADS,
+    WALK,
+    WALK_STREAM,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
+    from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # As long as one answer may take to be looked for, and how many events are looked at in one statement.
 SEARCH_SECONDS_MAX = 0.1
@@ -30,6 +39,8 @@ STRETCH_EVENTS = 5_000
 # Payloads may be large: so many are read at once to be looked at without their secrets.
 PAYLOADS_MAX = 20
 EVENTS_MAX = 50
+# An aggregate with as many events without a number is looked for by the log: no index has their order.
+EMITTED_MAX = 1_000
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +84,7 @@ class _Walk:
 
     before: int
     first: int
+    by: Statement
     asked: Mapping[str, Any]
     events: list[Event] = attrs.Factory(list)
     looked_at: int = 0
@@ -88,13 +100,14 @@ async def search(
     now: Callable[[], float] = time.monotonic,
 ) -> Found:
     """Look for events before a position, or from the newest on, until a page is full or the time is over."""
+    by, whose = await _stream_of(desk, query.aggregate)
     walk = _Walk(
         before=before or await _end(desk, query),
         first=await query.since.position(desk) if query.since else 0,
+        by=by,
         asked={
+            **whose,
             "pattern": type_pattern([query.event_type]) if query.event_type else None,
-            "types": await query.aggregate.types(desk) if query.aggregate else None,
-            "ids": query.aggregate and query.aggregate.ids,
             "words": [_like(each) for each in _writings(query.words)] if query.words else None,
             "status": query.status,
         },
@@ -107,6 +120,16 @@ async def search(
         if now() >= until:
             break
     return Found(walk.events, None if walk.is_over else walk.before, walk.looked_at, walk.reached_at)
+
+
+async def _stream_of(desk: Desk, aggregate: AggregateKey | None) -> tuple[Statement, dict[str, Any]]:
+    """Return by what to walk, and whose events: an aggregate's own stream is the shortest way to them."""
+    if aggregate is None:
+        return WALK, {"types": None, "ids": None}
+    whose = {"types": await aggregate.types(desk), "ids": aggregate.ids}
+    if (await desk.run_one(HAS_MANY_EMITTED, **whose, emitted_max=EMITTED_MAX))["has_many"]:
+        return WALK, whose
+    return WALK_STREAM, {**whose, "emitted_max": EMITTED_MAX}
 
 
 async def _end(desk: Desk, query: Query) -> int:
@@ -122,7 +145,7 @@ async def _step(desk: Desk, walk: _Walk, words: str | None, look_max: int) -> No
     rows = [
         dict(row)
         for row in await desk.run(
-            WALK,
+            walk.by,
             before=walk.before,
             first=walk.first,
             look_max=look_max,

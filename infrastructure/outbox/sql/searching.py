@@ -1,7 +1,8 @@
 """Finding events: by what they are called, whose they are, when they were, and what they say (O3).
 
 Nothing but ids and streams has an index, since each would cost every writer. So a search walks the log, the newest
-first, a stretch at a time, and each answer says how far it has come.
+first, a stretch at a time, and each answer says how far it has come. Where an aggregate is named, it walks that one's
+stream.
 """
 
 from __future__ import annotations
@@ -33,13 +34,33 @@ _MAY_BE = """
      OR EXISTS (SELECT FROM {outbox_deliveries} AS delivery WHERE delivery.event_id = looked_at.event_id))
 """
 
-# Walk a stretch of the log backwards from a position, which is not part of it, but not beyond the first. Each row says
-# up to where it was looked; where nothing is found, there is one that says only this.
-WALK = Statement(f"""
-WITH looked_at AS MATERIALIZED (
-  SELECT * FROM {{outbox_events}} WHERE position < :before AND position >= :first
-  ORDER BY position DESC LIMIT :look_max
-), found AS MATERIALIZED (
+_OF_LOG = """
+SELECT * FROM {outbox_events} WHERE position < :before AND position >= :first ORDER BY position DESC LIMIT :look_max
+"""
+# In an aggregate numbers rise as positions do: from the event where the last stretch has ended, its number leads on.
+_OF_STREAM = """
+SELECT event.* FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
+CROSS JOIN LATERAL (
+  (SELECT * FROM {outbox_events} WHERE aggregate_type = kind.type AND aggregate_id = named.id
+     AND aggregate_version < coalesce((
+       SELECT aggregate_version FROM {outbox_events}
+       WHERE position = :before AND aggregate_type = kind.type AND aggregate_id = named.id), 9223372036854775807)
+     AND position < :before AND position >= :first
+   ORDER BY aggregate_version DESC LIMIT :look_max)
+  UNION ALL
+  (SELECT * FROM (
+     SELECT * FROM {outbox_events}
+     WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL
+     LIMIT :emitted_max) AS emitted
+   WHERE position < :before AND position >= :first ORDER BY position DESC LIMIT :look_max)
+) AS event
+ORDER BY event.position DESC LIMIT :look_max
+"""
+
+
+def _walk(stretch: str) -> Statement:
+    return Statement(f"""
+WITH looked_at AS MATERIALIZED ({stretch}), found AS MATERIALIZED (
   SELECT {_SUMMARY}
   FROM (SELECT * FROM looked_at WHERE {_ASKED} AND {_MAY_BE} ORDER BY position DESC OFFSET 0) AS event {_BECAME}
   WHERE :status::text IS NULL OR became.status = :status
@@ -49,6 +70,24 @@ WITH looked_at AS MATERIALIZED (
 )
 SELECT extent.*, found.* FROM extent LEFT JOIN found ON true ORDER BY found.position DESC
 """)  # noqa: S608 - ours
+
+
+# Walk a stretch of the log backwards from a position, which is not part of it, but not beyond the first. Each row says
+# up to where it was looked; where nothing is found, there is one that says only this.
+WALK = _walk(_OF_LOG)
+# The same of some aggregates alone, by the index of streams.
+WALK_STREAM = _walk(_OF_STREAM)
+
+# Whether one of these aggregates has as many events without a number, which have no order in that index.
+HAS_MANY_EMITTED = Statement("""
+SELECT coalesce(bool_or(emitted.events >= :emitted_max), false) AS has_many
+FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS events FROM (
+    SELECT FROM {outbox_events}
+    WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL
+    LIMIT :emitted_max) AS few) AS emitted
+""")
 
 # A page of an aggregate's events, the newest first: those with a number below one by the index of streams, and the
 # others, of which so many are looked at, below a position.

@@ -85,6 +85,49 @@ async def test_an_aggregate_is_found_by_type_and_by_id(outbox: Outbox) -> None:
     assert ids(await search(outbox.desk, Query(aggregate=AggregateKey(wallet, "bank.other")))) == []
 
 
+async def test_an_aggregate_is_found_however_far_back_its_events_lie(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its stream, and not by a walk through all that came since."""
+    monkeypatch.setattr(searching, "STRETCH_EVENTS", 2)
+    monkeypatch.setattr(searching, "SEARCH_SECONDS_MAX", 0.0)
+    wallet = uuid4()
+    old = [await outbox.event(wallet), await outbox.event(wallet, event_type="bank.opened")]
+    for _ in range(10):
+        await outbox.event()
+    for key in (f"bank.wallet:{wallet}", str(wallet)):
+        found = await search(outbox.desk, Query(aggregate=AggregateKey.parse(key)))
+        assert (ids(found), found.looked_at) == (old[::-1], 2)
+    query = Query(aggregate=AggregateKey.parse(str(wallet)), event_type="bank.opened")
+    assert ids(await search(outbox.desk, query)) == [old[1]]
+
+
+@pytest.mark.parametrize("emitted_max", [1, 1_000])
+async def test_an_aggregates_events_are_listed_page_by_page_with_a_number_or_without(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, emitted_max: int
+) -> None:
+    """And so are those of one with more without a number than are put in order."""
+    monkeypatch.setattr(searching, "EVENTS_MAX", 2)
+    monkeypatch.setattr(searching, "STRETCH_EVENTS", 3)
+    monkeypatch.setattr(searching, "EMITTED_MAX", emitted_max)
+    wallet = uuid4()
+    events = []
+    for number in range(9):
+        events.append(await outbox.event(wallet))
+        await outbox.event()
+        if number % 3 == 0:
+            await outbox.execute(
+                "UPDATE outbox_events SET aggregate_version = NULL WHERE event_id = $1", events[-1]
+            )
+    query = Query(aggregate=AggregateKey.parse(f"bank.wallet:{wallet}"))
+    found = await search(outbox.desk, query)
+    pages = ids(found)
+    while found.next is not None:
+        found = await search(outbox.desk, query, found.next)
+        pages += ids(found)
+    assert pages == events[::-1]
+
+
 @pytest.mark.parametrize(
     "words", ["größe", "GRÖSSE XL", "50%", "under_score", 'a "quote', "\\", '"note": "Gr']
 )
