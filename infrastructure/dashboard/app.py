@@ -116,7 +116,7 @@ class Dashboard:
         return {**kept, "root_path": root, "path": root + within}
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request, root = Request(scope, receive), scope["root_path"]
         try:
             if self._authorize is None:
                 require_this_machine(request)
@@ -125,6 +125,8 @@ class Dashboard:
             answer: ASGIApp = RedirectResponse(f"{scope['root_path']}/", 307) if is_bare else self._router
             await answer(scope, receive, send)
         except Exception as error:
+            # Where files are looked for it is told to be further down, and links of the page would lead there.
+            scope["root_path"] = root
             refusal = refusal_of(request, error)
             if refusal is None:
                 raise

@@ -37,12 +37,12 @@ def refusal_of(request: Request, error: Exception) -> Response | None:
         sentence = error.detail if error.status_code != HTTPStatus.NOT_FOUND else "there is no such page"
         return _page(request, error.status_code, sentence, dict(error.headers or {}))
     if isinstance(error, NothingFound):
-        return _page(request, HTTPStatus.NOT_FOUND, str(error))
+        return _page(request, HTTPStatus.NOT_FOUND, words.in_a_browser(str(error)))
     if isinstance(error, DatabaseRefusal):
         _log.warning("a page cannot be shown: %s", error, extra={"action": "dashboard.unavailable"})
         return _page(request, HTTPStatus.SERVICE_UNAVAILABLE, str(error), {"retry-after": "5"})
     if isinstance(error, KernelError) and not isinstance(error, ArgumentRefused):
-        return _page(request, HTTPStatus.CONFLICT, str(error))
+        return _page(request, HTTPStatus.CONFLICT, words.in_a_browser(str(error)))
     return None
 
 

@@ -62,6 +62,23 @@ _BEGINNINGS = frozenset(
     )
 )
 
+# What sentences for operators name that is typed, and what it is here.
+_HERE = (
+    (
+        re.compile("`outbox events` lists the newest"),
+        "look for it among the events: what was delivered long ago is gone",
+    ),
+    (re.compile("`outbox show[^`]*`"), "its page"),
+    (
+        re.compile("`outbox replay` runs a handler again"),
+        "Rewind, on the page of a subscription, runs it again",
+    ),
+    (
+        re.compile("`outbox retry --again`"),
+        "a retry from the dead letters, with the tick for what stopped halfway,",
+    ),
+)
+
 __all__ = [
     "ago",
     "amount",
@@ -191,6 +208,13 @@ def sentence(text: str) -> str:
     first, _, _ = text.partition(" ")
     begun = f"{text[:1].upper()}{text[1:]}" if first in _BEGINNINGS else text
     return begun if begun.endswith((".", "?", "…")) else f"{begun}."
+
+
+def in_a_browser(text: str) -> str:
+    """Say where it is on these pages, in the place of what is typed at a terminal."""
+    for typed, here in _HERE:
+        text = typed.sub(here, text)
+    return text
 
 
 def _rounded(number: float) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from outbox_kernel.infrastructure.dashboard.audit import note_action
 from outbox_kernel.infrastructure.dashboard.sealing import Notice
-from outbox_kernel.infrastructure.dashboard.words import sentence
+from outbox_kernel.infrastructure.dashboard.words import in_a_browser, sentence
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.kernel.errors import KernelError
 
@@ -38,20 +38,11 @@ async def done(
         note_action(action, visit.request, visit.operator, **about, outcome="refused", error=str(error))
         if isinstance(error, DatabaseRefusal):
             raise
-        return visit.done(Notice(_sentence(str(error)), is_good=False), path, **query)
+        return visit.done(Notice(sentence(in_a_browser(str(error))), is_good=False), path, **query)
     except BaseException:
         # What of it has committed is there: whoever looks for it later finds who began it.
         note_action(action, visit.request, visit.operator, **about, outcome="broken off")
         raise
     said, came_to = told(result)
     note_action(action, visit.request, visit.operator, **about, outcome="done", **came_to)
-    return visit.done(Notice(_sentence(said)), path, **query)
-
-
-def _sentence(text: str) -> str:
-    # What is typed at a terminal is a box on the page that asks.
-    return sentence(
-        text.replace(
-            "`outbox retry --again`", "a retry from the dead letters, with the tick for what stopped halfway,"
-        )
-    )
+    return visit.done(Notice(sentence(said)), path, **query)

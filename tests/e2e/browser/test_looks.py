@@ -141,6 +141,19 @@ def test_what_is_pressed_on_a_phone_is_as_high_as_a_finger(window: BrowserContex
     page.close()
 
 
+@pytest.mark.parametrize("path", ["/", "/subscriptions"])
+def test_a_badge_is_one_line_on_a_phone(window: BrowserContext, site: Site, path: str) -> None:
+    page = window.new_page()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(site.url + path)
+    heights = page.evaluate(
+        "[...document.querySelectorAll('td .badge')].map((each) => [each.textContent, each.offsetHeight])"
+    )
+    assert {words: height for words, height in heights if height > 24} == {}
+    assert "dead letters" in dict(heights)
+    page.close()
+
+
 def test_the_policy_holds(window: BrowserContext, site: Site) -> None:
     """Whatever got into a page would not be run, and would be noticed."""
     page = window.new_page()

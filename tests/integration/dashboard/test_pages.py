@@ -198,7 +198,11 @@ async def test_a_page_that_there_is_none_of_is_said(sample: Visitor) -> None:
         ("/nowhere", "There is no such page"),
         ("/static/nothing.css", "There is no such page"),
     ):
-        assert words.lower() in (await sample.get(path, 404)).text.lower(), path
+        page = await sample.get(path, 404)
+        assert words.lower() in page.text.lower(), path
+        # Who is here has no terminal at hand.
+        assert "outbox events" not in page.text
+        assert "/events" in page.links
     for path in (
         "/confirm/retry?handler=a&event=x",
         "/confirm/purge?days=soon",

@@ -123,6 +123,21 @@ def test_a_name_breaks_after_its_dots_and_nowhere_else() -> None:
     assert words.dotted("order") == "order"
 
 
+@pytest.mark.parametrize(
+    ("typed", "here"),
+    [
+        (
+            "there is no event 7: `outbox events` lists the newest",
+            "there is no event 7: look for it among the events",
+        ),
+        ("the event is dead, `outbox show 7` tells more", "the event is dead, its page tells more"),
+        ("run the relay: `outbox relay`", "run the relay: `outbox relay`"),
+    ],
+)
+def test_what_is_on_a_page_is_not_to_be_typed(typed: str, here: str) -> None:
+    assert words.in_a_browser(typed).startswith(here)
+
+
 def test_an_event_that_is_named_leads_to_it() -> None:
     event = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
     written = words.linked(f"its turn: event {event} is <dead> in `h`", "/ops")
