@@ -88,7 +88,7 @@ def _of_subscription(each: SubscriptionGlance, *, is_alive: bool) -> Iterator[Ne
         yield Need(
             "dead",
             "fail",
-            count(each.dead, "dead letter"),
+            f"{each.dead:,} dead letter{'s' if each.dead > 1 else ''}",
             "Mend the cause, then retry them, or skip them; what waits behind them follows in order",
             each.name,
         )

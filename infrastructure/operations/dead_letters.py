@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 LETTERS_MAX = 50
+# Kinds of errors that are told apart at one look, the largest groups first.
+GROUPS_MAX = 100
 BEHIND_MAX = 100
 # Where a filter asks of the events, so many letters are looked at for one page.
 LOOK_MAX = 2_000
@@ -122,9 +124,14 @@ class Mended:
     """Whether there was time for all that was meant."""
 
 
-async def groups(desk: Desk, *, handler: str | None = None, groups_max: int) -> list[Group]:
-    """Count dead letters by handler and error, the largest group first."""
+async def groups(desk: Desk, *, handler: str | None = None, groups_max: int = GROUPS_MAX) -> list[Group]:
+    """Count dead letters by handler and error, the largest group first, and not more than so many."""
     return [Group(**row) for row in await desk.run(sql.GROUPS, handler=handler, groups_max=groups_max)]
+
+
+async def counts(desk: Desk, handler: str | None = None) -> dict[str, int]:
+    """Count dead letters by handler, all of them: groups may be more than anybody looks at."""
+    return {row["handler"]: row["deliveries"] for row in await desk.run(sql.COUNTS, handler=handler)}
 
 
 async def count_of(desk: Desk, handler: str, kind: str | None = None) -> int:

@@ -14,7 +14,7 @@ from outbox_kernel.infrastructure.operations.abilities import (
     relays,
     why_not,
 )
-from outbox_kernel.infrastructure.operations.dead_letters import groups
+from outbox_kernel.infrastructure.operations.dead_letters import counts
 from outbox_kernel.infrastructure.operations.overview import COUNT_BYTES_MAX, stuck_queues
 from outbox_kernel.infrastructure.outbox.sql import glance as sql
 from outbox_kernel.infrastructure.outbox.sql.standing import EVENTS_THERE_ARE
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations.abilities import Relay
-    from outbox_kernel.infrastructure.operations.dead_letters import Group
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import StuckQueue
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 LAG_EVENTS_MAX = 1_000
 DELIVERIES_MAX = 2_000
 KINDS_DELIVERIES_MAX = 500
-GROUPS_MAX = 100
 OPEN_DELIVERIES_MAX = 20
 
 
@@ -107,7 +105,6 @@ class Look:
     subscriptions: list[SubscriptionGlance]
     stranded: list[Stranded]
     queues: list[StuckQueue]
-    dead: list[Group]
 
     @property
     def live(self) -> list[Relay]:
@@ -144,22 +141,19 @@ async def look_at(desk: Desk, name: str) -> Look:
 
 
 async def _look(desk: Desk, name: str | None) -> dict[str, Any]:
-    found, dead = await relays(desk), await groups(desk, handler=name, groups_max=GROUPS_MAX)
-    subscriptions = await _subscriptions(desk, name, found, dead)
+    found = await relays(desk)
+    subscriptions = await _subscriptions(desk, name, found)
     return {
         "relays": found,
         "subscriptions": subscriptions,
         "stranded": await stranded(desk, found, subscriptions, name),
         "queues": stuck_queues(found),
-        "dead": dead,
     }
 
 
 async def glance_at(desk: Desk, name: str) -> SubscriptionGlance | None:
     """Look at one subscription; None: there is nothing of that name."""
-    found = await _subscriptions(
-        desk, name, await relays(desk), await groups(desk, handler=name, groups_max=GROUPS_MAX)
-    )
+    found = await _subscriptions(desk, name, await relays(desk))
     return found[0] if found else None
 
 
@@ -237,17 +231,13 @@ async def stranded(
     return waiting
 
 
-async def _subscriptions(
-    desk: Desk, name: str | None, found: Sequence[Relay], dead: Iterable[Group]
-) -> list[SubscriptionGlance]:
+async def _subscriptions(desk: Desk, name: str | None, found: Sequence[Relay]) -> list[SubscriptionGlance]:
     rows = {
         row["name"]: dict(row)
         for row in await desk.run(sql.SUBSCRIPTIONS, name=name, look_max=LAG_EVENTS_MAX)
     }
     left = {row["name"]: row for row in await desk.run(sql.DELIVERIES, name=name, look_max=DELIVERIES_MAX)}
-    died: dict[str, int] = {}
-    for group in dead:
-        died[group.handler] = died.get(group.handler, 0) + group.deliveries
+    died = await counts(desk, name)
     return [
         _subscription(each, rows.get(each, {"name": each}), left.get(each), died.get(each, 0), found)
         for each in sorted({*rows, *left, *died})

@@ -9,10 +9,9 @@ import attrs
 from outbox_kernel.infrastructure.dashboard.pages.meant import meant_of, said_of
 from outbox_kernel.infrastructure.dashboard.paging import FIELD, place_of
 from outbox_kernel.infrastructure.operations.abilities import relays, types_known
-from outbox_kernel.infrastructure.operations.dead_letters import count_of
+from outbox_kernel.infrastructure.operations.dead_letters import count_of, counts
 from outbox_kernel.infrastructure.operations.dead_letters import groups as grouped
 from outbox_kernel.infrastructure.operations.dead_letters import letters as listed
-from outbox_kernel.infrastructure.operations.glance import GROUPS_MAX
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -23,14 +22,15 @@ if TYPE_CHECKING:
 async def groups(visit: Visit) -> Response:
     """Show what died of what."""
     async with visit.board.looking() as desk:
-        found = await grouped(desk, groups_max=GROUPS_MAX)
+        found, every = await grouped(desk), await counts(desk)
         now = await desk.clock()
     return visit.page(
         "dead_letters.html",
         now,
         groups=found,
-        total=sum(each.deliveries for each in found),
-        is_cut=len(found) >= GROUPS_MAX,
+        total=sum(every.values()),
+        left_out=sum(every.values()) - sum(each.deliveries for each in found),
+        handlers=sorted(every),
     )
 
 

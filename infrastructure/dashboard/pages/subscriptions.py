@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.dashboard.pages.windows import window_of
 from outbox_kernel.infrastructure.operations.attention import about, needs
+from outbox_kernel.infrastructure.operations.dead_letters import groups
 from outbox_kernel.infrastructure.operations.glance import glance, look_at, open_of
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.operations.series import WINDOWS, latencies, series
@@ -36,7 +37,7 @@ async def one(visit: Visit) -> Response:
             raise NothingFound(f"there is no handler or publisher {name!r}: look among the subscriptions")
         went = await series(desk, WINDOWS[window], name)
         took = await latencies(desk, name)
-        waiting = await open_of(desk, name)
+        waiting, dead = await open_of(desk, name), await groups(desk, handler=name)
         now = await desk.clock()
     [found] = seen.subscriptions
     every = needs(seen)
@@ -47,7 +48,7 @@ async def one(visit: Visit) -> Response:
         went=went[0] if went else None,
         took=took.get(name),
         needs=[*(need for need in every if need.kind == "relays"), *about(found, every)],
-        dead=seen.dead,
+        dead=dead,
         waiting=waiting,
         carried=[each for each in seen.live if name in each.abilities],
         window=window,

@@ -8,6 +8,13 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import IS_HALF_DONE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.kernel.errors import SecondCommit
 
+# How many each handler has, whatever they died of: by the same index.
+COUNTS = Statement("""
+SELECT handler, count(*) AS deliveries FROM {outbox_deliveries}
+WHERE status = 'dead' AND (:handler::text IS NULL OR handler = :handler)
+GROUP BY handler
+""")
+
 # How many are dead of what, by an index that has nothing else; with the newest of each.
 GROUPS = Statement("""
 SELECT dead.handler, dead.kind, dead.deliveries, newest.position, newest.event_id, newest.error_message,

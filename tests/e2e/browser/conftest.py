@@ -80,10 +80,17 @@ def in_a_thread(work: Callable[[], T]) -> T:
 @contextmanager
 def sample_outbox(server: servers.Server) -> Iterator[str]:
     """An outbox of its own with the sample in it."""
+    with empty_outbox(server) as url:
+        in_a_thread(lambda: servers.run(filled(url)))
+        yield url
+
+
+@contextmanager
+def empty_outbox(server: servers.Server) -> Iterator[str]:
+    """An outbox of its own with nothing in it."""
     made = fresh_outbox(server)
     url = in_a_thread(made.__enter__)
     try:
-        in_a_thread(lambda: servers.run(filled(url)))
         yield url
     finally:
         in_a_thread(lambda: made.__exit__(None, None, None))
@@ -173,6 +180,33 @@ def axe(page: Page) -> list[str]:
         f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
         for each in found["violations"]
     ]
+
+
+# What of a box is wider than it, and so stands over its edge.
+SPILT = """
+[...document.querySelectorAll('.card, .figures > div, .notice, .table, td')]
+  .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.textContent.trim().slice(0, 60))
+"""
+WIDTHS = (1440, 1280, 1100, 1024, 390)
+
+
+def looked_at(page: Page, site: Site, name: str) -> None:
+    """See a page at each width, in light and in dark colours, and have axe see the widest and the narrowest."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wider <= 0, f"{name} is {wider} px wider than a window of {width}"
+        assert page.evaluate(SPILT) == [], f"{name} in a window of {width}"
+        page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
+    page.emulate_media(color_scheme="dark")
+    assert axe(page) == [], f"{name}, narrow and dark"
+    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    page.screenshot(path=SCREENSHOTS / f"{name}-dark.png", full_page=True)
+    page.emulate_media(color_scheme="light")
+    assert axe(page) == [], f"{name}, wide and light"
+    assert violations(page) == []
+    # A page that there is none of is said in the console, too.
+    assert [each for each in site.wrong if "404" not in each] == []
 
 
 def violations(page: Page) -> list[str]:

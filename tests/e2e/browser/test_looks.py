@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext
 
 from tests import servers
-from tests.e2e.browser.conftest import SCREENSHOTS, Site, axe, context_of, sample_outbox, served, violations
+from tests.e2e.browser.conftest import (
+    WIDTHS,
+    Site,
+    context_of,
+    looked_at,
+    sample_outbox,
+    served,
+    violations,
+)
 
-WIDTHS = (1440, 1280, 1100, 1024, 390)
 LONG = quote("product:a-product-whose-key-is-so-long-that-no-column-has-room-for-all-of-it-0123456789")
 PAGES = {
     "overview": "/",
@@ -48,32 +55,6 @@ def site(postgres_server: servers.Server) -> Iterator[Site]:
 def window(site: Site, browser: Browser) -> Iterator[BrowserContext]:
     with context_of(browser, site) as context:
         yield context
-
-
-# What of a box is wider than it, and so stands over its edge.
-SPILT = """
-[...document.querySelectorAll('.card, .figures > div, .notice, .table, td')]
-  .filter((box) => box.scrollWidth > box.clientWidth).map((box) => box.textContent.trim().slice(0, 60))
-"""
-
-
-def looked_at(page: Page, site: Site, name: str) -> None:
-    """See a page at each width, in light and in dark colours, and have axe see the widest and the narrowest."""
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wider <= 0, f"{name} is {wider} px wider than a window of {width}"
-        assert page.evaluate(SPILT) == [], f"{name} in a window of {width}"
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png", full_page=True)
-    page.emulate_media(color_scheme="dark")
-    assert axe(page) == [], f"{name}, narrow and dark"
-    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
-    page.screenshot(path=SCREENSHOTS / f"{name}-dark.png", full_page=True)
-    page.emulate_media(color_scheme="light")
-    assert axe(page) == [], f"{name}, wide and light"
-    assert violations(page) == []
-    # A page that there is none of is said in the console, too.
-    assert [each for each in site.wrong if "404" not in each] == []
 
 
 @pytest.mark.parametrize("name", PAGES)

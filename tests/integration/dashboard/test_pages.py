@@ -336,6 +336,27 @@ async def test_dead_letters_are_grouped_by_what_they_died_of(sample: Visitor) ->
         assert words in text, words
 
 
+async def test_letters_of_more_kinds_than_are_told_apart_are_counted_all_the_same(
+    outbox: Outbox, visitor: Visitor
+) -> None:
+    """Nobody looks well because others have died of more."""
+    await outbox.subscription()
+    await outbox.subscription("bank.Few")
+    for number in range(dead_letters.GROUPS_MAX + 2):
+        await outbox.failed_event(error=f"Error{number}: no")
+    await outbox.failed_event(error="Zero: no", handler="bank.Few")
+    await outbox.passed()
+    text = (await visitor.get("/")).text
+    assert "bank.Few · 1 dead letter" in text
+    assert f"Dead letters {dead_letters.GROUPS_MAX + 3}" in text
+    page = await visitor.get("/dead-letters")
+    assert f"{dead_letters.GROUPS_MAX + 3}, by handler" in page.text
+    assert "And 3 more, which died of something else." in page.text
+    assert "/dead-letters/of?handler=bank.Few" in page.links
+    one = await visitor.get(f"/subscription?name={HANDLER}")
+    assert f"All {dead_letters.GROUPS_MAX + 2}, of other kinds too" in one.text
+
+
 async def test_letters_of_one_kind_are_listed_to_choose_from(sample: Visitor) -> None:
     page = await sample.get("/dead-letters")
     kind = next(link for link in page.links if "PaymentRefused" in link and "/dead-letters/of" in link)
@@ -434,6 +455,15 @@ async def test_subscriptions_stand_by_name_and_those_that_need_a_person_say_why(
     names = [query_of(link)["name"] for link in page.links if link.startswith("/subscription?")]
     assert [*dict.fromkeys(names)] == sorted({*names})
     assert "fraud.Score unread No live relay carries it, and events stand behind it" in page.text
+
+
+async def test_a_subscription_of_a_fleet_names_some_of_its_relays(outbox: Outbox, visitor: Visitor) -> None:
+    await outbox.subscription()
+    for _ in range(8):
+        await outbox.relay({HANDLER: {"bank.paid": 1}})
+    page = await visitor.get(f"/subscription?name={HANDLER}")
+    assert page.text.count("host-1, process 7") == 5
+    assert "; 3 more" in page.text
 
 
 async def test_what_waits_at_its_turn_leads_to_what_it_waits_behind(outbox: Outbox, visitor: Visitor) -> None:

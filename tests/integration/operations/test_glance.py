@@ -15,7 +15,7 @@ CARRIES = {HANDLER: {"bank.paid": 1}}
 
 async def test_of_an_empty_outbox_there_is_nothing_to_say(outbox: Outbox) -> None:
     seen = await glance(outbox.desk)
-    assert (seen.relays, seen.subscriptions, seen.stranded, seen.queues, seen.dead) == ([], [], [], [], [])
+    assert (seen.relays, seen.subscriptions, seen.stranded, seen.queues) == ([], [], [], [])
     assert (seen.events, seen.events_are_estimated) == (0, False)
 
 

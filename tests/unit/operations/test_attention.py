@@ -39,7 +39,6 @@ def seen(**changes: Any) -> Glance:
             "subscriptions": [FINE],
             "stranded": [],
             "queues": [],
-            "dead": [],
             "events": 0,
             "events_are_estimated": False,
             **changes,
