@@ -93,6 +93,8 @@ class Live:
                 _log.debug(
                     "live pages wait for the database: %s", error, extra={"action": "dashboard.live.waits"}
                 )
+            except Exception:  # noqa: BLE001 - whatever it is, pages that say they are live must go on
+                _log.exception("live pages could not look", extra={"action": "dashboard.live.failed"})
             else:
                 if seen != self._seen:
                     self._seen = seen

@@ -85,6 +85,26 @@ async def test_a_database_that_is_away_is_waited_for() -> None:
         assert await waiting == tick(1)
 
 
+async def test_a_look_that_fails_for_a_reason_nobody_thought_of_is_told_and_not_the_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As while somebody migrates: a page that stands still and says that it is live is worse than none."""
+    world = World()
+    world.error = ValueError("no such column")
+    async with aclosing(world.live.listen()) as words:
+        await anext(words)
+        await anext(words)
+        waiting = asyncio.ensure_future(anext(words))
+        await world.has_looked(1)
+        world.error = None
+        world.turn.release()
+        async with asyncio.timeout(5):
+            assert await waiting == tick(1)
+    [record] = caplog.records
+    assert vars(record)["action"] == "dashboard.live.failed"
+    assert "no such column" in caplog.text
+
+
 async def test_a_quiet_while_is_told_of_too_since_times_on_a_page_grow_old(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
