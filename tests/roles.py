@@ -17,10 +17,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 
 from outbox_kernel.errors import ConcurrencyError
+from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, session_factory
 from outbox_kernel.infrastructure.http.health import Health
-from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk, Selection, stories
 from outbox_kernel.infrastructure.operations.desk import in_sentences

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import attrs
 
-from outbox_kernel.infrastructure.inbox.messages import Received
+from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.relay import OutboxRelay

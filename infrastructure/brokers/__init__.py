@@ -4,6 +4,8 @@ An `Outlet` sends a publisher's messages and says of each whether the broker has
 `Inlet` takes what lies in a queue: received, then acknowledged, put back or buried. Each port has one suite, in
 tests/conformance/publishing and tests/conformance/consuming, which every adapter passes: `memory`, and `rabbitmq`.
 
+One format is on the wire: `messages` writes it, `received` reads it, ours or a stranger's.
+
 The relay calls outlets, the consumer inlets; contexts declare a `Publisher` and a `Queue` in their room `topology`,
 which `discovery` finds. `carrying` alone knows which brokers there are; `operated` is what the commands and the
 doctor ask. One folder knows one broker and its client, which is an extra: nothing is imported of it before it is

@@ -33,7 +33,8 @@ ENVELOPE_HEADERS = frozenset(
 )
 """What every message says of its event; its other headers are the event's context."""
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""Writes a body, or a part of one: JSON with nothing that only Python reads."""
 
 
 class StoredEvent(Protocol):
@@ -93,7 +94,7 @@ def message_of(event: StoredEvent, sensitive: Sensitive = "clear") -> Message:
     # message takes out of the body what the headers say is context.
     hidden = payload if len(body) > len(payload) else ()
     headers.update((key, value) for key, value in context.items() if key not in hidden)
-    return Message(str(event.event_id), event.event_type, _encode(body).encode(), headers)
+    return Message(str(event.event_id), event.event_type, encode(body).encode(), headers)
 
 
 def _reduced(payload: Payload, event: StoredEvent, sensitive: Sensitive) -> Payload:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.inbox.messages import Received, Unstorable, read
+from outbox_kernel.infrastructure.brokers.received import Received, Unstorable, read
 from outbox_kernel.infrastructure.inbox.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.telemetry.tracing import tracing

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import attrs
 
+from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, required
 from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks

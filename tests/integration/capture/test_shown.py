@@ -11,8 +11,8 @@ import asyncpg
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.brokers.received import read as read_message
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork
-from outbox_kernel.infrastructure.inbox.messages import read as read_message
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.outbox import OutboxMiddleware
 from outbox_kernel.infrastructure.outbox.own_connection import Line

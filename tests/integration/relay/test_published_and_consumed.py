@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker
-from outbox_kernel.infrastructure.inbox.messages import Received, read
+from outbox_kernel.infrastructure.brokers.received import Received, read
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk
 from outbox_kernel.infrastructure.operations.overview import overview

@@ -11,7 +11,7 @@ import pytest
 
 from outbox_kernel.errors import BadSetting, MasterKeyUnfit
 from outbox_kernel.infrastructure.brokers.messages import message_of
-from outbox_kernel.infrastructure.inbox import Received, read
+from outbox_kernel.infrastructure.brokers.received import Received, read
 from outbox_kernel.infrastructure.inbox.storing import StillMoving, Storage
 from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent

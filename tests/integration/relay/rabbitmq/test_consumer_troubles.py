@@ -21,8 +21,8 @@ from outbox_kernel.infrastructure.brokers import Queue
 from outbox_kernel.infrastructure.brokers.port import REASON_HEADER, BrokerRefusal
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address, rabbitmq
 from outbox_kernel.infrastructure.brokers.rabbitmq.letters import letter_of
+from outbox_kernel.infrastructure.brokers.received import Received, read
 from outbox_kernel.infrastructure.inbox.consumer import Consumer
-from outbox_kernel.infrastructure.inbox.messages import Received, read
 from outbox_kernel.infrastructure.operations.desk import Desk
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.overview import overview

@@ -1,4 +1,4 @@
-"""A message as the row that it becomes, or why it cannot be one (T3, X5, C7)."""
+"""A message that has arrived as the event that it tells of, or why it tells of none (T3, X5, C7)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from outbox_kernel.infrastructure.brokers.messages import ENVELOPE_HEADERS
+from outbox_kernel.infrastructure.brokers.messages import ENVELOPE_HEADERS, encode
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type, sealed_fields_of
 from outbox_kernel.kernel.context import HEADERS_BYTES_MAX
@@ -50,8 +50,6 @@ _JSON_NAMES = {
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _INTEGER_MAX = 2**31 - 1
 _BIG_INTEGER_MAX = 2**63 - 1
-
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Unstorable(InfrastructureError):
@@ -107,7 +105,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
         _text("headers", context, 2 * HEADERS_BYTES_MAX),
         _moment(content),
         aggregate_key,
-        _encode(sensitive) if sensitive else None,
+        encode(sensitive) if sensitive else None,
     )
 
 
@@ -222,7 +220,7 @@ def _moment(content: Mapping[str, Any]) -> datetime:
 
 def _text(what: str, value: Mapping[str, Any], bytes_max: int) -> str:
     try:
-        text = _encode(value)
+        text = encode(value)
         size = len(text.encode())
     except (ValueError, RecursionError):
         # NaN, which json.loads lets through, and half a surrogate pair, which has no encoding.

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from outbox_kernel.infrastructure.brokers.messages import message_of
-from outbox_kernel.infrastructure.inbox import Received, Unstorable, read
+from outbox_kernel.infrastructure.brokers.received import Received, Unstorable, read
 from outbox_kernel.kernel import DomainEvent, event
 from outbox_kernel.kernel.catalogue import event_type_of, isolated_definitions
 from outbox_kernel.kernel.context import Header
