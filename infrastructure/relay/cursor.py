@@ -7,20 +7,19 @@ subscription that stand at one place.
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum, auto
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-    from outbox_kernel.infrastructure.relay.deliveries import Outcome
     from outbox_kernel.infrastructure.relay.order import Work
 
 # A snapshot that sees every transaction of a server that is gone: what is here of it, had committed there.
@@ -56,6 +55,22 @@ class Place:
     """By whose transaction ids the snapshot counts."""
     late: Late | None = None
     """And what is passed of that which was late, where it is too much for one read."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Return the place of a reader's progress."""
+        late = None if row["late_position"] is None else Late(row["late_position"], row["late_snapshot"])
+        return cls(row["position"], row["snapshot"], Server(row["server"], row["floor"]), late)
+
+    def columns(self) -> dict[str, int | str | None]:
+        """Return it as a reader's progress has it."""
+        return {
+            "position": self.position,
+            "server": self.server.number,
+            "snapshot": self.snapshot,
+            "late_position": None if self.late is None else self.late.position,
+            "late_snapshot": None if self.late is None else self.late.snapshot,
+        }
 
     def has_passed(self, position: int, xid: int) -> bool:
         """Whether an event that is committed by now has been passed."""
@@ -117,14 +132,6 @@ class Batch:
         return True
 
 
-class Pace(Enum):
-    """Whether a reader reads on."""
-
-    READING = auto()
-    LEAVING = auto()
-    """It reads no further: its cursors are given over, or meet others, once its hands are empty."""
-
-
 @attrs.define(eq=False)
 class Reader:
     """Reads on from a place, and moves it behind what is done."""
@@ -143,7 +150,8 @@ class Reader:
     ahead: Place = attrs.field(default=attrs.Factory(lambda self: self.place, takes_self=True))
     """Up to where it has read."""
     batches: deque[Batch] = attrs.Factory(deque)
-    pace: Pace = Pace.READING
+    is_leaving: bool = False
+    """It reads no further: its cursors are given over, or meet others, once its hands are empty."""
     is_due: bool = True
     """Whether there may be something to read."""
     read: int = 0

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent, column
+from outbox_kernel.infrastructure.outbox.delivery import DueDelivery, Outcome, settled
 from outbox_kernel.infrastructure.outbox.sql.deliveries import (
     RELEASE_DELIVERIES,
     SETTLE_DELIVERIES,
     TAKE_DELIVERIES,
 )
+from outbox_kernel.infrastructure.outbox.sql.named import arrays
 from outbox_kernel.infrastructure.relay.lease import check_held
 from outbox_kernel.infrastructure.relay.order import turns_of
 from outbox_kernel.infrastructure.relay.progress import Counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny
@@ -126,55 +128,6 @@ class DueTurns:
         self.everywhere = self.everywhere or not self._after
 
 
-class DueDelivery(LoggedEvent):
-    """A delivery that this relay has leased, with its event."""
-
-    handler: str = column("handler")
-    turn: str = column("order_key")
-    place: int = column("place")
-    attempts: int = column("attempts")
-    is_skipped: bool = column("is_skipped")
-    """Whether an operator has said so before its turn came."""
-
-
-@attrs.define(eq=False)
-class Outcome:
-    """How a handler stands with an event that it did not succeed with at once: a row of `outbox_deliveries`."""
-
-    row: LoggedEvent
-    handler: str
-    order_key: str
-    status: str
-    attempts: int = 0
-    takeovers: int = 0
-    on_dead: str = "park"
-    delay_seconds: float = 0.0
-    error_message: str | None = None
-
-
-# The columns of outcomes, by the names of the arrays that statements take.
-_COLUMNS: dict[str, Callable[[Outcome], Any]] = {
-    "event_ids": lambda each: each.row["event_id"],
-    "handlers": attrgetter("handler"),
-    "states": attrgetter("status"),
-    "attempts": attrgetter("attempts"),
-    "on_dead": attrgetter("on_dead"),
-    "delays": attrgetter("delay_seconds"),
-    "errors": attrgetter("error_message"),
-    "places": lambda each: each.row["position"],
-    "order_keys": attrgetter("order_key"),
-    "takeovers": attrgetter("takeovers"),
-    "not_before": lambda each: each.row["not_before"],
-}
-SETTLED = tuple(_COLUMNS)[:7]
-LEFT = tuple(_COLUMNS)
-
-
-def columns_of(outcomes: Sequence[Outcome], *names: str) -> dict[str, list[Any]]:
-    """Return outcomes as the arrays that `unnest` takes."""
-    return {name: [*map(_COLUMNS[name], outcomes)] for name in names}
-
-
 HEADS_MAX = 500
 TURNS_MAX = 100
 TURN_MAX = 20
@@ -269,22 +222,15 @@ class Deliveries:
             for each in able
             for pattern, version in each.abilities.items()
         ]
-        handlers, types, versions, former, on_dead = _columns(abilities, 5)
-        known_handlers, known_keys = _columns(known, 2)
         try:
             rows, scan = await self.log.report(
                 TAKE_DELIVERIES,
                 DueDelivery,
-                handlers=handlers,
-                types=types,
-                versions=versions,
-                former=former,
-                on_dead=on_dead,
+                **arrays(("handlers", "types", "versions", "former", "on_dead"), abilities),
+                **arrays(("known_handlers", "known_keys"), known),
                 run_code=sorted(each.name for each in able if each.kind == "handler"),
                 runnable=runnable,
                 after=[after.get(handler, "") for handler in runnable],
-                known_handlers=known_handlers,
-                known_keys=known_keys,
                 suspects=suspects,
                 heads_max=0 if known else HEADS_MAX,
                 turns_max=1 if suspects else TURNS_MAX,
@@ -327,28 +273,21 @@ class Deliveries:
     async def write(self) -> None:
         """Write all of it."""
         while batch := self._settled[:BATCH_MAX]:
-            check_held(await self.log.run(SETTLE_DELIVERIES, **columns_of(batch, *SETTLED)))
+            check_held(await self.log.run(SETTLE_DELIVERIES, **settled(batch)))
             del self._settled[: len(batch)]
             self.in_hand -= sum(isinstance(each.row, DueDelivery) for each in batch)
             self.counts.note_outcomes(batch)
-            self.turns.hear_of_done(
-                (each.handler, each.order_key) for each in batch if each.status in ("done", "skipped")
-            )
+            self.turns.hear_of_done(each.turn for each in batch if each.status in ("done", "skipped"))
             self.hear_of_left(each for each in batch if each.status in ("waiting", "dead"))
         while given_back := self._given_back[:BATCH_MAX]:
-            event_ids, handlers = _columns([(row["event_id"], handler) for row, handler in given_back], 2)
-            check_held(await self.log.run(RELEASE_DELIVERIES, event_ids=event_ids, handlers=handlers))
+            given = [(row["event_id"], handler) for row, handler in given_back]
+            check_held(await self.log.run(RELEASE_DELIVERIES, **arrays(("event_ids", "handlers"), given)))
             del self._given_back[: len(given_back)]
             self.turns.everywhere = True
             self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
 
     def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of deliveries that were written with a place."""
-        changed = [(each.handler, each.order_key) for each in outcomes if each.status != "done"]
+        changed = [each.turn for each in outcomes if each.status != "done"]
         if changed:
             self.turns.hear(changed)
-
-
-def _columns(rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
-    """Turn rows into the arrays that `unnest` takes."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.delivery import left as left_behind
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, log, reading
-from outbox_kernel.infrastructure.outbox.sql.named import arguments
-from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Server
-from outbox_kernel.infrastructure.relay.deliveries import LEFT, columns_of
+from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
+from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.lease import check_held
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+    from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.outbox.own_connection import Line
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
-    from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
-    from outbox_kernel.infrastructure.relay.deliveries import Outcome
+    from outbox_kernel.infrastructure.relay.cursor import Batch
     from outbox_kernel.infrastructure.relay.lease import Lease
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
@@ -35,6 +35,13 @@ TURNS_DROPPED_MAX = 10_000
 LOOK_AT_LEAST = 1_000
 # Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
 GLANCE_MAX = 16
+
+# By the names that statements give their arrays.
+_CURSORS = ("names", "shards")
+_PROGRESS = (
+    *("readers", "numbers", "positions", "servers", "snapshots", "late_positions", "late_snapshots"),
+    "events",
+)
 
 
 @attrs.frozen
@@ -69,17 +76,6 @@ class Found:
     """Whether there may be more."""
     revision: int
     """Of the subscriptions: it changes with each of them."""
-
-
-@attrs.frozen
-class Taken:
-    """A cursor that is ours now, and where it stands."""
-
-    subscription: str
-    shard: int
-    takeovers: int
-    reader: UUID
-    place: Place
 
 
 @attrs.frozen
@@ -202,55 +198,36 @@ class Log:
 
     async def move(self, moved: Sequence[tuple[Reader, Sequence[Batch]]], left: Sequence[Outcome]) -> None:
         """Write down where readers stand, with the deliveries of those who did not succeed: all of it or nothing."""
-        lates = [batches[-1].end.late for _, batches in moved]
-        values: dict[str, Any] = {
-            "readers": [reader.id for reader, _ in moved],
-            "numbers": [reader.number + 1 for reader, _ in moved],
-            "positions": [batches[-1].end.position for _, batches in moved],
-            "servers": [batches[-1].end.server.number for _, batches in moved],
-            "snapshots": [batches[-1].end.snapshot for _, batches in moved],
-            "late_positions": [late and late.position for late in lates],
-            "late_snapshots": [late and late.snapshot for late in lates],
-            "events": [reader.events + sum(batch.events for batch in batches) for reader, batches in moved],
-        }
+        places = [
+            (
+                *(reader.id, reader.number + 1, *batches[-1].end.columns().values()),
+                reader.events + sum(batch.events for batch in batches),
+            )
+            for reader, batches in moved
+        ]
+        values = arrays(_PROGRESS, places)
         if left:
-            values.update(columns_of(left, *LEFT))
+            values |= left_behind(left)
         check_held(await self.run(log.LEAVE_AND_MOVE if left else log.MOVE, **values))
 
-    async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
-        """Take cursors that nobody owns; return those that are ours now."""
-        names, shards = _pairs(wanted)
-        return _taken(await self.run(cursors.TAKE, names=names, shards=shards))
+    async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Reader]:
+        """Take cursors that nobody owns; return who reads for those that are ours now."""
+        return _readers(await self.run(cursors.TAKE, **arrays(_CURSORS, wanted)))
 
-    async def take_back(self, wanted: Iterable[tuple[str, int]]) -> list[Taken]:
+    async def take_back(self, wanted: Iterable[tuple[str, int]]) -> list[Reader]:
         """Take cursors that nobody owns and that are to go back, at the place where they begin anew.
 
         Where a relay has a delivery in its hands that is read again then, it is for another time.
         """
-        names, shards = _pairs(wanted)
-        turns = TURNS_DROPPED_MAX
+        which, turns = arrays(_CURSORS, wanted), TURNS_DROPPED_MAX
         while turns >= TURNS_DROPPED_MAX:
-            dropped = await self.run(
-                cursors.DROP_AHEAD, names=names, shards=shards, turns_max=TURNS_DROPPED_MAX
-            )
+            dropped = await self.run(cursors.DROP_AHEAD, **which, turns_max=TURNS_DROPPED_MAX)
             turns = len({(row["handler"], row["order_key"]) for row in dropped})
-        return _taken(await self.run(cursors.TAKE_BACK, names=names, shards=shards))
+        return _readers(await self.run(cursors.TAKE_BACK, **which))
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:
         """Let cursors of a reader stand where they are, under a reader of that id, until another relay takes them."""
-        place = reader.place
-        await self._reattach(
-            cursors.GIVE,
-            reader,
-            shards,
-            to=to,
-            number=0,
-            position=place.position,
-            server=place.server.number,
-            snapshot=place.snapshot,
-            late_position=place.late and place.late.position,
-            late_snapshot=place.late and place.late.snapshot,
-        )
+        await self._reattach(cursors.GIVE, reader, shards, to=to, number=0, **reader.place.columns())
 
     async def join(self, reader: Reader, other: Reader) -> None:
         """Let a reader's cursors go with another reader's from its newest progress on."""
@@ -267,17 +244,15 @@ def _is_full(rows: Sequence[LoggedEvent], events_max: int) -> bool:
     return len(rows) >= events_max or bool(rows and rows[-1]["bytes"] >= READ_BYTES_MAX)
 
 
-def _place(row: Any) -> Place:
-    late = None if row["late_position"] is None else Late(row["late_position"], row["late_snapshot"])
-    return Place(row["position"], row["snapshot"], Server(row["server"], row["floor"]), late)
-
-
-def _taken(rows: Iterable[Any]) -> list[Taken]:
+def _readers(rows: Iterable[Any]) -> list[Reader]:
+    """Return who reads for cursors that were taken: one for all that stand at one place."""
+    together: dict[tuple[str, UUID], list[Any]] = {}
+    for row in rows:
+        together.setdefault((row["subscription"], row["reader"]), []).append(row)
     return [
-        Taken(row["subscription"], row["shard"], row["takeovers"], row["reader"], _place(row)) for row in rows
+        Reader(
+            *(reader, name, frozenset(row["shard"] for row in rows)),
+            *(Place.of(rows[0]), max(row["takeovers"] for row in rows)),
+        )
+        for (name, reader), rows in together.items()
     ]
-
-
-def _pairs(found: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    every = list(found)
-    return [name for name, _ in every], [shard for _, shard in every]

@@ -15,9 +15,9 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from outbox_kernel.infrastructure.outbox.delivery import DueDelivery
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
     from outbox_kernel.infrastructure.relay.cursor import Batch
-    from outbox_kernel.infrastructure.relay.deliveries import DueDelivery
 
 
 class Held:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 from zlib import crc32
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql import cursors as sql
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay.cursor import Pace, Reader
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from uuid import UUID
 
-    from outbox_kernel.infrastructure.relay.cursor import Place
-    from outbox_kernel.infrastructure.relay.log import Log, Taken
+    from outbox_kernel.infrastructure.relay.cursor import Place, Reader
+    from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
 EVERY = frozenset(range(SHARDS))
@@ -48,7 +48,7 @@ class Ownership:
     def is_leaving(self) -> bool:
         """Whether something is to be given, or to go back, once nothing of it is in hand."""
         return self.is_held_up or any(
-            reader.pace is Pace.LEAVING for each in self.subscribers.values() for reader in each.readers
+            reader.is_leaving for each in self.subscribers.values() for reader in each.readers
         )
 
     async def balance(self) -> bool:
@@ -76,10 +76,10 @@ class Ownership:
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)
         took = await self.log.take(wanted) if wanted else []
         went_back = await self.log.take_back(back) if back else []
-        self.is_held_up = len(went_back) < len(back)
-        took += went_back
-        self._begin(took)
-        return bool(took) or any(gave)
+        self.is_held_up = sum(len(reader.shards) for reader in went_back) < len(back)
+        for reader in (*took, *went_back):
+            self.subscribers[reader.subscription].readers.append(reader)
+        return bool(took or went_back) or any(gave)
 
     async def give_all(self) -> None:
         """Give back everything whose hands are empty, and say so: it stands where it is."""
@@ -92,12 +92,9 @@ class Ownership:
         gave = False
         for reader in list(subscriber.readers):
             going = reader.shards.intersection(shards)
+            reader.is_leaving = bool(going)
             if not going:
-                if reader.pace is Pace.LEAVING:
-                    reader.pace = Pace.READING
                 continue
-            if reader.pace is Pace.READING:
-                reader.pace = Pace.LEAVING
             subscriber.note_pause()
             if subscriber.stands_still:
                 subscriber.let_go()
@@ -106,28 +103,12 @@ class Ownership:
             await self.log.give(reader, going, uuid4())
             gave = True
             reader.shards -= going
-            if not reader.shards:
+            if reader.shards:
+                reader.is_leaving = False
+            else:  # it leaves for good: what is being read for it comes too late
                 subscriber.readers.remove(reader)
-            elif reader.pace is Pace.LEAVING:
-                reader.pace = Pace.READING
         subscriber.note_pause()
         return gave
-
-    def _begin(self, took: Iterable[Taken]) -> None:
-        """Read for what was taken, together where it stands at one place."""
-        readers: dict[tuple[str, UUID], list[Taken]] = {}
-        for each in took:
-            readers.setdefault((each.subscription, each.reader), []).append(each)
-        for (name, reader), cursors in readers.items():
-            self.subscribers[name].readers.append(
-                Reader(
-                    reader,
-                    name,
-                    frozenset(each.shard for each in cursors),
-                    cursors[0].place,
-                    max(each.takeovers for each in cursors),
-                )
-            )
 
     async def join(self) -> None:
         """Let readers of one subscription that have met, and have nothing in hand, become one."""
@@ -136,21 +117,21 @@ class Ownership:
                 await self._join(subscriber, *pair)
 
     async def _join(self, subscriber: Subscriber, reader: Reader, other: Reader) -> None:
-        reader.pace = other.pace = Pace.LEAVING  # nothing is read for either meanwhile
+        reader.is_leaving = other.is_leaving = True  # nothing is read for either meanwhile
         await self.log.join(reader, other)
         subscriber.readers.remove(reader)
         other.shards |= reader.shards
         other.takeovers = max(other.takeovers, reader.takeovers)
         # A place that only looks the same: what is being read from the former one knows nothing of these shards.
         other.ahead = attrs.evolve(other.ahead)
-        other.pace, other.is_due = Pace.READING, True
+        other.is_leaving, other.is_due = False, True
 
 
 def _met(readers: Iterable[Reader]) -> tuple[Reader, Reader] | None:
     """Return two that stand at one place with nothing in hand."""
     first: dict[tuple[Place, Place], Reader] = {}
     for reader in readers:
-        if reader.pace is Pace.READING and not reader.batches:
+        if not (reader.is_leaving or reader.batches):
             other = first.setdefault((reader.place, reader.ahead), reader)
             if other is not reader:
                 return reader, other

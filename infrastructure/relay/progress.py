@@ -10,8 +10,8 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
-    from outbox_kernel.infrastructure.relay.deliveries import Outcome
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 
@@ -60,7 +60,6 @@ class Progress:
     subscribers: Mapping[str, Subscriber]
     counts: Counts = attrs.Factory(Counts)
     _written_at: float = 0.0
-    _idle_written_at: float = 0.0
 
     def rest_seconds(self) -> float | None:
         """Return in how many seconds there is something to write; None: nothing is."""
@@ -73,7 +72,7 @@ class Progress:
     def _due_at(self, reader: Reader, batches: Sequence[Batch]) -> float:
         events = sum(batch.events for batch in batches)
         if not events:
-            return self._idle_written_at + IDLE_SECONDS
+            return self._written_at + IDLE_SECONDS
         if events >= BURST_EVENTS and reader.is_at_head and len(batches) == len(reader.batches):
             return self._written_at  # a burst is over, and nothing is to be waited for
         return self._written_at + WRITE_SECONDS
@@ -89,7 +88,7 @@ class Progress:
                 batch.is_being_written = True
                 left += batch.left
         await self.log.move(ended, left)
-        self._written_at = self._idle_written_at = time.monotonic()
+        self._written_at = time.monotonic()
         for reader, batches in ended:
             reader.moved(batches)
             events, left_over = (

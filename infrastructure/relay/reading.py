@@ -12,7 +12,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.outbox.sql.reading import as_like
-from outbox_kernel.infrastructure.relay.cursor import Pace, Place
+from outbox_kernel.infrastructure.relay.cursor import Place
 from outbox_kernel.infrastructure.relay.log import GLANCE_MAX, Wanted
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Reading:
             for subscriber in self.subscribers.values()
             if subscriber.is_going
             for reader in subscriber.readers
-            if reader.is_due and reader.pace is Pace.READING and reader.in_hand <= subscriber.batch_max
+            if reader.is_due and not reader.is_leaving and reader.in_hand <= subscriber.batch_max
         ]
 
     def groups(self) -> Iterator[list[Reader]]:
@@ -106,7 +106,7 @@ class Reading:
         return found
 
     def _take(self, reader: Reader, found: Found, start: Place, stood: Place) -> None:
-        if reader.pace is not Pace.READING or reader.ahead is not stood:
+        if reader.is_leaving or reader.ahead is not stood:
             reader.is_due = True
             return  # it stands still, is given over, or went back since this read began
         end = found.end

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.relay.cursor import Pace
-from outbox_kernel.infrastructure.relay.deliveries import Outcome
+from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.relay.order import Held, Queue, Work
 from outbox_kernel.infrastructure.relay.retry import DONE, buried
 from outbox_kernel.infrastructure.relay.workers import Workers
@@ -177,7 +176,7 @@ class Subscriber:
         if self.doing.outage.is_away or self.is_held:
             return True
         # Two relays at once would have twice as much at work.
-        return self.is_bounded and any(reader.pace is Pace.LEAVING for reader in self.readers)
+        return self.is_bounded and any(reader.is_leaving for reader in self.readers)
 
     def stand_still(self) -> None:
         """Begin nothing more; what was read stays in hand, and what is at work ends by itself."""

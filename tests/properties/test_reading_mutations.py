@@ -10,7 +10,7 @@ import asyncpg
 import attrs
 import pytest
 
-from outbox_kernel.infrastructure.relay.cursor import Late, Place
+from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.order import Held
 from outbox_kernel.infrastructure.relay.subscriber import Subscriber
@@ -84,13 +84,16 @@ def only_the_first_of_what_was_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "_read_late", read_and_go_on)
 
 
+def standing_at(reader: Reader, place: Place) -> Reader:
+    """Who has just taken cursors, at another place."""
+    return attrs.evolve(reader, place=place, ahead=place)
+
+
 def what_was_late_from_its_beginning_for_whoever_takes_over(monkeypatch: pytest.MonkeyPatch) -> None:
     take = Log.take
 
     async def take_and_forget(log: Log, wanted: Any) -> Any:
-        return [
-            attrs.evolve(each, place=attrs.evolve(each.place, late=None)) for each in await take(log, wanted)
-        ]
+        return [standing_at(each, attrs.evolve(each.place, late=None)) for each in await take(log, wanted)]
 
     monkeypatch.setattr(Log, "take", take_and_forget)
 
@@ -121,7 +124,7 @@ def trusting_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     async def take_and_believe(log: Log, wanted: Any) -> Any:
-        return [attrs.evolve(each, place=newest[-1]) if newest else each for each in await take(log, wanted)]
+        return [standing_at(each, newest[-1]) if newest else each for each in await take(log, wanted)]
 
     monkeypatch.setattr(Log, "read", read_and_remember)
     monkeypatch.setattr(Log, "take", take_and_believe)

@@ -23,8 +23,7 @@ def rest_seconds(*batches: tuple[int, int], is_at_head: bool = True) -> float | 
         batch.events, batch.open = events, still_open
     log: Any = None
     subscribers: Any = {"h": SimpleNamespace(readers=[reader])}
-    now = time.monotonic()
-    return Progress(log, subscribers, written_at=now, idle_written_at=now).rest_seconds()
+    return Progress(log, subscribers, written_at=time.monotonic()).rest_seconds()
 
 
 def test_the_end_of_a_burst_is_written_down_at_once() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql import in_schema, unplaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
@@ -46,3 +49,9 @@ def arguments(names: tuple[str, ...], values: dict[str, Any]) -> list[Any]:
     if len(values) != len(names):
         raise TypeError(f"takes {sorted(names)}, and got {sorted(values)}")
     return [values[name] for name in names]
+
+
+def arrays(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Turn rows into the arrays that `unnest` takes, each by the name of its parameter."""
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    return dict(zip(names, columns, strict=True))

@@ -12,7 +12,6 @@ import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay.cursor import Reader
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.log import Log
@@ -127,10 +126,10 @@ async def test_what_is_given_over_before_it_has_moved_is_as_suspect_as_before(st
     await vanish(stage, at=0)
     log, other = await stage.log(at=LATER), await stage.log(at=LATER)
     every = [("h", shard) for shard in range(SHARDS)]
-    taken = await log.take(every)
+    [reader] = await log.take(every)
     half = frozenset(range(SHARDS // 2))
-    await log.give(Reader(taken[0].reader, "h", frozenset(range(SHARDS)), taken[0].place), half, uuid4())
-    assert [each.takeovers for each in await other.take(every)] == [1] * len(half)
+    await log.give(reader, half, uuid4())
+    assert [(each.shards, each.takeovers) for each in await other.take(every)] == [(half, 1)]
 
 
 async def test_readers_that_meet_are_as_suspect_as_each_was(stage: Stage) -> None:
@@ -139,8 +138,7 @@ async def test_readers_that_meet_are_as_suspect_as_each_was(stage: Stage) -> Non
     await stage.drain(h)
     await stage.put("a", of=UUID(int=SHARDS - 1))
     log = await stage.log()
-    taken = await log.take(("h", shard) for shard in range(SHARDS))
-    reader = Reader(taken[0].reader, "h", frozenset(range(SHARDS)), taken[0].place)
+    [reader] = await log.take(("h", shard) for shard in range(SHARDS))
     await log.give(reader, frozenset([SHARDS - 1]), uuid4())
     await log.give(reader, frozenset(range(SHARDS - 1)), uuid4())
     await stage.witness.execute("UPDATE outbox_cursors SET takeovers = 2 WHERE shard = $1", SHARDS - 1)

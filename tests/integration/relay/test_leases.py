@@ -9,11 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.cursor import Reader
-from outbox_kernel.infrastructure.relay.deliveries import Deliveries, Outcome
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from outbox_kernel.infrastructure.relay.starting import resign
@@ -53,9 +54,8 @@ class Owner:
 async def owner(stage: Stage, *, at: float = 0) -> Owner:
     """It takes what nobody owns, and is never heard of again."""
     log = await stage.log(at=at)
-    taken = await log.take(("h", shard) for shard in range(SHARDS))
-    [reader] = {each.reader for each in taken}
-    return Owner(log, Reader(reader, "h", frozenset(range(SHARDS)), taken[0].place))
+    [reader] = await log.take(("h", shard) for shard in range(SHARDS))
+    return Owner(log, reader)
 
 
 async def subscribed(stage: Stage, seen: Recorder | None = None) -> None:

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
-from outbox_kernel.infrastructure.relay.cursor import Reader
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.reading import Reading
 from tests.relaying import Recorder, Stage, handler
@@ -22,8 +21,7 @@ async def halved(stage: Stage) -> None:
     """Whoever takes the cursors of "h" next has two readers for them, at one place."""
     await stage.drain(handler("h", Recorder()))
     log = await stage.log()
-    taken = await log.take(("h", shard) for shard in EVERY)
-    reader = Reader(taken[0].reader, "h", EVERY, taken[0].place)
+    [reader] = await log.take(("h", shard) for shard in EVERY)
     for half in (frozenset(range(SHARDS // 2)), frozenset(range(SHARDS // 2, SHARDS))):
         await log.give(reader, half, uuid4())
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 import pytest
 
+from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.retention import (
@@ -22,7 +23,7 @@ from outbox_kernel.infrastructure.outbox.sql.retention import (
     PURGE_RECEIPTS,
 )
 from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader, Server
-from outbox_kernel.infrastructure.relay.deliveries import Deliveries, Outcome
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from tests.plans import ROWS, Asked, offences, plans_of
 from tests.relaying import Stage, carrying

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay import timeouts
-from outbox_kernel.infrastructure.relay.deliveries import Outcome
 from outbox_kernel.infrastructure.relay.shift import Shift
 from outbox_kernel.kernel import RetrySchedule
 from tests.domain import Announced
