@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.discovery import context_folder, context_packa
 from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
 from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
+from outbox_kernel.infrastructure.hosting import Hosted, about_relay, relay_engine
 from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
@@ -37,8 +38,6 @@ from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_ur
 from outbox_kernel.infrastructure.postgres.explain import explained
 from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
-from outbox_kernel.infrastructure.relay.serving import Hosted
-from outbox_kernel.infrastructure.relay.settings import about_relay, relay_engine
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, TelemetrySettings
 from outbox_kernel.infrastructure.telemetry.tracing import tracing

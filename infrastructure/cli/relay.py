@@ -15,8 +15,8 @@ from outbox_kernel.infrastructure.cli.output import json_option, print_json, pri
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.hosting import about_relay
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
-from outbox_kernel.infrastructure.relay.settings import about_relay
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:

@@ -1,25 +1,18 @@
-"""The relay's settings, each bad value one sentence that names it, and the engine that they ask for (R15)."""
+"""The relay's settings, each bad value one sentence that names it (R15)."""
 
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.number_settings import between, number, whole
-from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.settings import names_channel
 from outbox_kernel.kernel.retry import EXPONENTIAL, RetrySchedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from outbox_kernel.infrastructure.settings import Settings
-
 
 CHANNEL = "outbox_channel"
 
@@ -81,40 +74,3 @@ class RelaySettings:
 
 def _days(variable: str, text: str) -> float | None:
     return None if text.lower() == "never" else number(variable, text, also=", or never")
-
-
-def about_relay(settings: RelaySettings) -> dict[str, object]:
-    """Say what a relay that starts is, for its log."""
-    try:
-        ours = version("outbox-kernel")
-    except PackageNotFoundError:
-        ours = "a checkout"
-    return {
-        "outbox_kernel": ours,
-        "code_version": settings.code_version,
-        "concurrency": settings.concurrency,
-        "poll_interval_seconds": settings.poll_interval_seconds,
-        "lease_seconds": settings.lease_seconds,
-    }
-
-
-# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
-POOL_SIZE_MAX = 20
-
-
-def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:
-    """Make the engine of a relay and of the handlers that it runs.
-
-    A relay that is stopped within a transaction must not hold others up for longer than its lease: the server
-    ends such a session by itself.
-    """
-    patience = f"{relay_settings.lease_seconds * 1_000:.0f}ms"
-    return create_engine(
-        settings.required_database_url,
-        session_defaults={
-            "application_name": "outbox-kernel relay",
-            "idle_in_transaction_session_timeout": patience,
-        },
-        pool_size=min(relay_settings.concurrency, POOL_SIZE_MAX),
-        max_overflow=0,
-    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import pytest
 
-from outbox_kernel.infrastructure.relay.serving import Hosted
+from outbox_kernel.infrastructure.hosting import Hosted
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay import OutboxRelay

@@ -21,9 +21,9 @@ from outbox_kernel.errors import ConcurrencyError, UnserializableEvent
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.hosting import Hosted
 from outbox_kernel.infrastructure.http import BearerTokens, CurrentPrincipal, Provided, create_app
 from outbox_kernel.infrastructure.relay import RelaySettings
-from outbox_kernel.infrastructure.relay.serving import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, USER, asking, bearer, problem
 from tests.integration.http.conftest import Ask

@@ -17,9 +17,9 @@ from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import Service
 from outbox_kernel.infrastructure.cli.relay import _run
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
+from outbox_kernel.infrastructure.hosting import Hosted
 from outbox_kernel.infrastructure.http import HttpSettings
 from outbox_kernel.infrastructure.relay import RelaySettings
-from outbox_kernel.infrastructure.relay.serving import Hosted
 from outbox_kernel.infrastructure.settings import Settings
 from tests.asking import KEY, bearer
 from tests.waiting import until
