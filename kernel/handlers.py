@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import attrs
@@ -271,6 +272,29 @@ def _never_due(registration: HandlerRegistration, handled: EventType, newest: Ev
         f"{handled.name!r}, but every such event is delivered as {newest.cls.__name__}, version {newest.version}; "
         "let it handle that one"
     )
+
+
+def unknown_types(registrations: Iterable[HandlerRegistration]) -> list[tuple[str, str]]:
+    """Return a sentence for each pattern that names no event known here, after its handler's name; for start-up.
+
+    It is no error: another service may record the type, or a queue bring it. Of a queue's, only what is nearly the name
+    of a known type is told.
+    """
+    known = catalogue.definitions.event_by_name
+    found = []
+    for each in registrations:
+        for pattern in each.patterns:
+            if "*" in pattern or pattern in known:
+                continue
+            near = get_close_matches(pattern, known, n=1)
+            if near or each.queue is None:
+                meant = f"if {near[0]!r} is meant, correct it" if near else "correct it if it is misspelt"
+                sentence = (
+                    f"handler {each.name} is for {pattern!r}, and no event of that name is known here: {meant}, else "
+                    "let it be, if another service records such events"
+                )
+                found.append((each.name, sentence))
+    return found
 
 
 def _import_handlers(context: str, failures: dict[str, BaseException]) -> None:

@@ -23,7 +23,7 @@ from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_s
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
-from outbox_kernel.infrastructure.relay.subscription import check_names, claim_of
+from outbox_kernel.infrastructure.relay.subscription import check_names
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Consuming:
         found = self.outbox.load()
         ours = [each for each in found if each.queue in self.queues]
         # Carried elsewhere, publishers may have their subscriptions in the same database.
-        check_names([*map(claim_of, ours), *map(claim_of, topology.publishers)])
+        check_names(ours, topology.publishers)
         topology.reading(self.queues)  # which the dead letters' is not for
         self._check_handled(found)
 

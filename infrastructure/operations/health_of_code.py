@@ -8,7 +8,7 @@ from outbox_kernel.infrastructure.brokers.discovery import discover_topology, un
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import BadContext, InfrastructureError, ProjectElsewhere
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from outbox_kernel.infrastructure.relay.subscription import check_names, claim_of
+from outbox_kernel.infrastructure.relay.subscription import check_names
 from outbox_kernel.kernel import check_upcasters
 from outbox_kernel.kernel.errors import KernelError, MissingUpcaster
 from outbox_kernel.kernel.handlers import registered_handlers
@@ -54,7 +54,7 @@ def _topology(settings: Settings) -> list[Check]:
     """Hold the handlers against what the contexts declare: names, and the queues that handlers are for."""
     found = registered_handlers()
     try:
-        check_names([*map(claim_of, found), *map(claim_of, discover_topology(settings).publishers)])
+        check_names(found, discover_topology(settings).publishers)
         undeclared = undeclared_queues(settings, found)
     except InfrastructureError as error:
         return [fail("topology", *halves(error))]

@@ -33,12 +33,10 @@ from outbox_kernel.infrastructure.relay.subscription import (
     Renaming,
     carry,
     check_names,
-    claim_of,
-    unknown_types,
 )
 from outbox_kernel.infrastructure.relay.takeover import Upkeep
 from outbox_kernel.infrastructure.relay.waiting import happens
-from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers
+from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers, unknown_types
 from outbox_kernel.kernel.upcasting import check_upcasters
 
 if TYPE_CHECKING:
@@ -160,7 +158,7 @@ class OutboxRelay:
             )
         check_upcasters()
         require_master_keys(self._ground.master_keys)
-        check_names([*map(claim_of, self._registrations), *map(claim_of, self._publishers)])
+        check_names(self._registrations, self._publishers)
         await check_buildable(self._registrations, self._container)
         for name, sentence in unknown_types(self._registrations):
             _log.warning("%s", sentence, extra={"action": "handler.event.unknown", "handler": name})

@@ -5,8 +5,8 @@ What handlers had under former names becomes theirs, for as long as old relays m
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uuid import UUID
 
 import attrs
@@ -15,13 +15,13 @@ from outbox_kernel.infrastructure.calling import Call, caller
 from outbox_kernel.infrastructure.errors import NamesCollide, SourceChanged
 from outbox_kernel.infrastructure.outbox.sql import cursors
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
+from outbox_kernel.infrastructure.outbox.sql.named import arrays
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.handlers import HandlerRegistration
 from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from outbox_kernel.infrastructure.brokers import Outlet, Publisher
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.scopes import AnyContainer
     from outbox_kernel.kernel.events import DomainEvent
+    from outbox_kernel.kernel.handlers import HandlerRegistration
     from outbox_kernel.kernel.stored import StoredEvent
 
 
@@ -68,22 +69,23 @@ class Carried:
     @property
     def patterns(self) -> list[str]:
         """The event types it is for."""
-        return sorted({*self._known_types, *self.registration.patterns})
-
-    @property
-    def _known_types(self) -> set[str]:
-        return {catalogue.event_type_of(event).name for event in self.registration.events}
+        return sorted(self.abilities)
 
     @property
     def source(self) -> str | None:
         """The queue whose events it is for, and for no others; None: those written here."""
         return self.registration.queue
 
-    @property
+    @cached_property
+    def _newest(self) -> dict[str, int]:
+        """The newest version of each type of which it is for a class."""
+        names = (catalogue.event_type_of(event).name for event in self.registration.events)
+        return {name: catalogue.newest_event_type(name).version for name in names}
+
+    @cached_property
     def abilities(self) -> dict[str, int]:
         """The newest version of each event type that it can be given."""
-        known = {name: newest_version(name) for name in self._known_types}
-        return {**known, **dict.fromkeys(self.registration.patterns, ANY_VERSION)}
+        return {**self._newest, **dict.fromkeys(self.registration.patterns, ANY_VERSION)}
 
     def can_run(self, event_type: str, event_version: int) -> bool:
         """Whether it can be given such an event."""
@@ -95,8 +97,8 @@ class Carried:
     def given(self, row: LoggedEvent) -> DomainEvent | StoredEvent:
         """Return an event as the handler gets it: of a class that it is for, else as it is stored."""
         if self.registration.patterns:
-            event_type, version = row["event_type"], row["event_version"]
-            if event_type not in self._known_types or version > newest_version(event_type):
+            newest = self._newest.get(row["event_type"])
+            if newest is None or row["event_version"] > newest:
                 return row.stored()
         return row.restored()
 
@@ -117,11 +119,11 @@ class CarriedPublisher:
     on_dead: ClassVar[str] = "park"
     is_bounded: ClassVar[bool] = False
     batch: ClassVar[int | None] = None
-    name: str = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        """Copy what is read for every event."""
-        object.__setattr__(self, "name", self.publisher.name)
+    @cached_property
+    def name(self) -> str:
+        """What its subscription is called."""
+        return self.publisher.name
 
     @property
     def patterns(self) -> list[str]:
@@ -150,24 +152,18 @@ def carry(registration: HandlerRegistration, container: AnyContainer, retries_ma
     )
 
 
-Claim = tuple[str, str, str | None]
-
-
-def claim_of(each: CarriedAny | HandlerRegistration | Publisher) -> Claim:
-    """Return what it is, its name, and the name it had."""
-    if isinstance(each, Carried | HandlerRegistration):
-        return Carried.kind, each.name, each.renamed_from
-    return CarriedPublisher.kind, each.name, None
-
-
-def check_names(claims: Iterable[Claim]) -> None:
+def check_names(handlers: Iterable[HandlerRegistration], publishers: Iterable[Publisher]) -> None:
     """Raise NamesCollide if a name, former ones included, is claimed twice; for start-up (R14)."""
-    claimed: dict[str, Claim] = {}
-    for each in claims:
-        kind, own, former = each
+    claims: list[tuple[str, str, str | None]] = [
+        *((Carried.kind, each.name, each.renamed_from) for each in handlers),
+        *((CarriedPublisher.kind, each.name, None) for each in publishers),
+    ]
+    claimed: dict[str, tuple[str, str, str | None]] = {}
+    for claim in claims:
+        kind, own, former = claim
         for name in (own, former):
-            other = each if name is None else claimed.setdefault(name, each)
-            if other is not each:
+            other = claim if name is None else claimed.setdefault(name, claim)
+            if other is not claim:
                 raise NamesCollide(
                     f"{other[0]} {other[1]!r} and {kind} {own!r} both claim the name {name!r}, by which the outbox "
                     "knows who has handled what: give one of them another name"
@@ -206,11 +202,6 @@ def _what_comes(source: str | None) -> str:
     return "what is written here" if source is None else f"queue {source!r}"
 
 
-def newest_version(event_type: str) -> int:
-    """Return the newest version of an event that this process knows, or 0."""
-    return max(catalogue.definitions.event_by_name.get(event_type, {0: None}))
-
-
 async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]:
     """Return all subscriptions by name, and their revision."""
     rows = await control.run(sql.SUBSCRIPTIONS)
@@ -219,29 +210,6 @@ async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]
         for row in rows
     }
     return found, rows[0]["revision"] if rows else 0
-
-
-def unknown_types(registrations: Iterable[HandlerRegistration]) -> list[tuple[str, str]]:
-    """Return a sentence for each such pattern, after its handler's name.
-
-    It is no error: another service may record the type, or a queue bring it. Of a queue's, only what is nearly the name
-    of a known type is told.
-    """
-    known = catalogue.definitions.event_by_name
-    found = []
-    for each in registrations:
-        for pattern in each.patterns:
-            if "*" in pattern or pattern in known:
-                continue
-            near = get_close_matches(pattern, known, n=1)
-            if near or each.queue is None:
-                meant = f"if {near[0]!r} is meant, correct it" if near else "correct it if it is misspelt"
-                sentence = (
-                    f"handler {each.name} is for {pattern!r}, and no event of that name is known here: {meant}, else "
-                    "let it be, if another service records such events"
-                )
-                found.append((each.name, sentence))
-    return found
 
 
 WINDOW_ROWS = 2_000
@@ -253,8 +221,8 @@ class Renaming:
     """Remembers what is left to move, so that a name that changed long ago costs next to nothing."""
 
     log: Log
-    names: Sequence[str]
-    former: Sequence[str]
+    pairs: dict[str, list[Any]]
+    """Names, and those that they were formerly, as statements take them."""
     _is_due: bool = True
     """Whether relays of older code may have been at work the last time: what they left is to be moved."""
     _receipts_after: UUID = _FIRST_ID
@@ -263,7 +231,7 @@ class Renaming:
     def of(cls, log: Log, carried: Iterable[CarriedAny]) -> Self:
         """Return what is to be moved for those that were renamed."""
         renamed = [(each.name, each.renamed_from) for each in carried if each.renamed_from is not None]
-        return cls(log, [name for name, _ in renamed], [former for _, former in renamed])
+        return cls(log, arrays(("names", "former"), renamed))
 
     def steps(self) -> list[Step]:
         """Return the statements, all of one transaction, that move cursors and deliveries and end the former names.
@@ -271,22 +239,21 @@ class Renaming:
         A relay of older code that owns cursors keeps them until its hands are empty: then it gives them, where they
         stand.
         """
-        if not self.names:
+        if not self.pairs["names"]:
             return []
-        pairs = {"names": self.names, "former": self.former}
         return [
-            self.log.step(cursors.RENAME_CURSORS, **pairs),
-            self.log.step(sql.RETIRE, former=self.former),
+            self.log.step(cursors.RENAME_CURSORS, **self.pairs),
+            self.log.step(sql.RETIRE, former=self.pairs["former"]),
             self.log.step(cursors.DROP_CURSORS),
-            self.log.step(sql.RENAME_DELIVERIES, **pairs),
-            self.log.step(sql.DROP_FORMER_DELIVERIES, **pairs),
+            self.log.step(sql.RENAME_DELIVERIES, **self.pairs),
+            self.log.step(sql.DROP_FORMER_DELIVERIES, **self.pairs),
         ]
 
     async def step(self) -> None:
         """Move what relays of older code have written since the last time, and a window of receipts."""
-        if not self.names:
+        if not self.pairs["names"]:
             return
-        [row] = await self.log.run(sql.FORMER_AT_WORK, former=self.former)
+        [row] = await self.log.run(sql.FORMER_AT_WORK, former=self.pairs["former"])
         if row["found"] or self._is_due:
             await self.log.line.transact(self.steps())
         self._is_due = row["found"]
@@ -294,12 +261,7 @@ class Renaming:
 
     async def move_receipts(self) -> None:
         """Move one window of receipts, round and round."""
-        if self.names:
-            [row] = await self.log.run(
-                sql.RENAME_RECEIPTS,
-                names=self.names,
-                former=self.former,
-                after=self._receipts_after,
-                rows_max=WINDOW_ROWS,
-            )
+        if self.pairs["names"]:
+            window = {"after": self._receipts_after, "rows_max": WINDOW_ROWS}
+            [row] = await self.log.run(sql.RENAME_RECEIPTS, **self.pairs, **window)
             self._receipts_after = row["last"] or _FIRST_ID

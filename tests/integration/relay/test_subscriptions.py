@@ -485,7 +485,7 @@ async def test_a_name_that_changed_long_ago_costs_a_window_of_receipts_and_no_de
         "INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'former' FROM outbox_events"
     )
     line = Counting(stage.line())
-    moving = Renaming(Log(cast("Line", line), Lease()), ["now"], ["former"])
+    moving = Renaming(Log(cast("Line", line), Lease()), {"names": ["now"], "former": ["former"]})
     for _ in range(4):
         await moving.step()
     assert {name for _, name, _ in await stage.receipts()} == {"now"}
