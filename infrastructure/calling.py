@@ -4,7 +4,8 @@ A class is made by the container, its constructor's parameters with it. A functi
 its further parameters ask the container for, made in that same scope; one that is not `async` runs in a thread.
 
 A thread cannot be ended. A run that is cancelled leaves its thread behind, and with it its scope: to close a session
-under a thread would undo the half of its effect that is written, and let it commit the other.
+under a thread would undo the half of its effect that is written, and let it commit the other. A handler may also cancel
+the task that it is called in, and leave it so: whoever calls the next one in that task bears with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -146,6 +147,22 @@ def _tell_end(name: str, secrets: Sequence[str], task: asyncio.Task[BaseExceptio
             extra={"action": "handler.thread.ended", "handler": name},
             exc_info=traceback_of(failure, secrets),
         )
+
+
+def has_left(task: asyncio.Task[object]) -> bool:
+    """Whether this code is not run by its task: the loop has ended, and the garbage collector closes what is left."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True
+
+
+async def bear_cancellation(task: asyncio.Task[object]) -> None:
+    """Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where one arrives that the handler asked for and did not wait for
+    while task.cancelling():
+        task.uncancel()
 
 
 def needs_nothing(handler: type, container: AnyContainer) -> bool:

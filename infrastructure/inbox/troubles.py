@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.port import TopologyConflict
+from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
-from outbox_kernel.infrastructure.relay.outages import Pause
-from outbox_kernel.infrastructure.relay.retry import storable
+from outbox_kernel.infrastructure.relay.outages import FAILURES_COUNTED_MAX, Pause
 from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.consumer")
 
-# The third delay of EXPONENTIAL: who is back is found within seconds.
-FAILURES_COUNTED_MAX = 3
 # What lasts is said again, for those who look at the end of a log; what is another sentence is said at once.
 REPEAT_SECONDS = 60.0
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+ERROR_CHARACTERS_MAX = 2_000
+
+
 class DueDelivery(LoggedEvent):
     """A delivery that a relay has leased, with its event."""
 
@@ -43,6 +46,11 @@ class Outcome:
         """The handler, and the key within which it takes one after the other."""
         return self.handler, self.order_key
 
+    @property
+    def has_passed(self) -> bool:
+        """Whether later events of its turn have nothing to wait for."""
+        return self.status in ("done", "skipped")
+
     def _settled(self) -> tuple[Any, ...]:
         return (
             *(self.row["event_id"], self.handler, self.status, self.attempts, self.on_dead),
@@ -66,3 +74,10 @@ def settled(outcomes: Iterable[Outcome]) -> dict[str, list[Any]]:
 def left(outcomes: Iterable[Outcome]) -> dict[str, list[Any]]:
     """Return what LEAVE_AND_MOVE writes of deliveries that there are from now on."""
     return arrays(_LEFT, [each._left() for each in outcomes])
+
+
+def storable(text: str) -> str:
+    """Return the words of an error as a column takes them."""
+    # NUL is what a text column cannot hold, and a lone surrogate no encoding.
+    text = text.replace("\0", "\\0")
+    return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]

@@ -7,12 +7,12 @@ subscription that stand at one place.
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
+from outbox_kernel.infrastructure.postgres.snapshots import common_to, sees
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -76,9 +76,9 @@ class Place:
         """Whether an event that is committed by now has been passed."""
         if position > self.position:
             return False
-        if position <= self.server.floor or _sees(self.snapshot, xid):
+        if position <= self.server.floor or sees(self.snapshot, xid):
             return True
-        return self.late is not None and position <= self.late.position and _sees(self.late.snapshot, xid)
+        return self.late is not None and position <= self.late.position and sees(self.late.snapshot, xid)
 
     def before_both(self, other: Place) -> Place:
         """Return a place from which a read finds what either has not passed; both count by one server's ids.
@@ -87,31 +87,14 @@ class Place:
         """
         if self == other:
             return self
-        (_, xmax, running), (_, other_xmax, other_running) = _parsed(self.snapshot), _parsed(other.snapshot)
-        lowest_xmax = min(xmax, other_xmax)
-        both = sorted(xid for xid in running | other_running if xid < lowest_xmax)
-        xmin = min([*both, lowest_xmax])
-        snapshot = f"{xmin}:{lowest_xmax}:{','.join(map(str, both))}"
+        snapshot = common_to(self.snapshot, other.snapshot)
         return Place(min(self.position, other.position), snapshot, self.server)
-
-
-@lru_cache(maxsize=64)
-def _parsed(snapshot: str) -> tuple[int, int, frozenset[int]]:
-    xmin, xmax, running = snapshot.split(":")
-    return int(xmin), int(xmax), frozenset(map(int, filter(None, running.split(","))))
-
-
-def _sees(snapshot: str, xid: int) -> bool:
-    """Whether a transaction was over for a snapshot."""
-    xmin, xmax, running = _parsed(snapshot)
-    return xid < xmin or (xid < xmax and xid not in running)
 
 
 @attrs.define(eq=False)
 class Batch:
     """What one read brought for a reader: it ends when each event is done or has a delivery."""
 
-    reader: Reader
     read: int
     """The number of the read: what is written before a later one begins, that one sees."""
     end: Place
@@ -163,7 +146,7 @@ class Reader:
 
     def begin(self, read: int, end: Place) -> Batch:
         """Take note of a read; its events are added to the batch."""
-        batch = Batch(self, read, end)
+        batch = Batch(read, end)
         self.ahead = end
         self.batches.append(batch)
         return batch

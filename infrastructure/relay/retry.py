@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-ERROR_CHARACTERS_MAX = 2_000
 # A century: what a handler asks for must stay a time that the database can store.
 DELAY_SECONDS_MAX = 100 * 365.25 * 86_400
 UNREADABLE = (
@@ -38,7 +38,7 @@ class Verdict:
     error_message: str | None = None
 
 
-DONE = Verdict("done", 0)
+DONE, WAITING, LEASED = Verdict("done", 0), Verdict("waiting", 0), Verdict("leased", 0)
 SPLIT = "split"
 """The status of a batch that has failed: which event is at fault is to be found out."""
 
@@ -126,13 +126,6 @@ def buried(carried: CarriedAny, row: LoggedEvent, attempts: int) -> Verdict:
         extra={"action": "delivery.unreadable", carried.kind: carried.name, **about_event(row)},
     )
     return Verdict("dead", attempts + 1, 0.0, UNREADABLE)
-
-
-def storable(text: str) -> str:
-    """Return the words of an error as a column takes them."""
-    # NUL is what a text column cannot hold, and a lone surrogate no encoding.
-    text = text.replace("\0", "\\0")
-    return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]
 
 
 def _named(run: Run) -> tuple[str, str, UUID]:

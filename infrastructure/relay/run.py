@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.calling import bear_cancellation, has_left
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.relay.outages import HandlerOutage, outage_of
@@ -17,6 +16,7 @@ from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, failed, fail
 from outbox_kernel.kernel.context import handling
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Sequence
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
@@ -113,29 +113,13 @@ async def run_handler(run: Run) -> Verdict:
             else:
                 await run.carried.call(given)
     except BaseException as error:  # a handler may raise anything, and harms only itself
-        if isinstance(error, GeneratorExit) and _is_closed(run.task):
+        if isinstance(error, GeneratorExit) and has_left(run.task):
             raise  # the end of the process is nobody's failure
         return _ended(run, error)
     finally:
-        if run.task.cancelling() and not _is_closed(run.task):
-            await _bear_cancellation(run.task)
+        if run.task.cancelling() and not has_left(run.task):
+            await bear_cancellation(run.task)
     return _ended(run, None)
-
-
-def _is_closed(task: asyncio.Task[object]) -> bool:
-    """Whether this code is not run by its task: the loop has ended, and the garbage collector closes what is left."""
-    try:
-        return asyncio.current_task() is not task
-    except RuntimeError:
-        return True
-
-
-async def _bear_cancellation(task: asyncio.Task[object]) -> None:
-    """Whoever cancelled it, its time, a stop or the handler itself: that was this run's, not the next one's."""
-    with suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)  # where one arrives that the handler asked for and did not wait for
-    while task.cancelling():
-        task.uncancel()
 
 
 def _ended(run: Run, error: BaseException | None) -> Verdict:
