@@ -70,24 +70,21 @@ class Intake:
             refused = await self._store(events)
             self.on_stored()
             dead += [(messages[index], reason) for index, reason in refused.items()]
-        await self._settle(batch, dead)
+        unstored = {id(message) for message, _ in dead}
+        stored = [message for message in batch if id(message) not in unstored]
+        await self._settle(stored, dead)
         if self.counts is not None:
-            self.counts.stored += len(batch) - len(dead)
+            self.counts.stored += len(stored)
         if (spans := tracing.spans()) is not None:
-            unstored = {id(message) for message, _ in dead}
-            stored = [each.headers for each in batch if id(each) not in unstored]
-            spans.received(self.inlet.system, self.storage.queue, stored, began)
+            spans.received(self.inlet.system, self.storage.queue, [each.headers for each in stored], began)
 
-    async def _settle(self, batch: Sequence[Incoming], dead: Sequence[tuple[Incoming, str]]) -> None:
+    async def _settle(self, stored: Sequence[Incoming], dead: Sequence[tuple[Incoming, str]]) -> None:
         """Acknowledge what is stored, and leave the rest to be buried."""
-        if dead:
-            unstored = {message for message, _ in dead}
-            batch = [message for message in batch if message not in unstored]
-        if batch:
-            await self.inlet.acknowledge(batch)
+        if stored:
+            await self.inlet.acknowledge(stored)
         if dead:
             self.burying.take(dead)
-        if batch:
+        if stored:
             self.burying.on_settled()
 
     async def _store(self, events: Sequence[Received]) -> dict[int, str]:

@@ -198,8 +198,6 @@ class Consumer:
         metrics: Metrics | None = None,
     ) -> None:
         self._relay = relay
-        # What is stored is due for whoever has subscribed by then.
-        self._may_begin = relay.subscribed
         self._stopping = asyncio.Event()
         inlets = {each: broker.inlet(each, topology, prefetch=prefetch) for each in queues}
         self._receivings = [
@@ -253,7 +251,8 @@ class Consumer:
                 task.result()
 
     async def _begin(self) -> None:
-        waits = [asyncio.create_task(each.wait()) for each in (self._may_begin, self._stopping)]
+        # What is stored is due for whoever has subscribed by then.
+        waits = [asyncio.create_task(each.wait()) for each in (self._relay.subscribed, self._stopping)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

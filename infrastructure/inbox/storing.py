@@ -13,7 +13,7 @@ from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, required
 from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks
 from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
-from outbox_kernel.infrastructure.outbox.sql.named import arguments
+from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import TAKE_KEYS
 from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
 from outbox_kernel.kernel.errors import ConcurrencyError
@@ -104,8 +104,7 @@ class Storage:
 
     def _storing(self, events: Sequence[Received]) -> tuple[str, tuple[Any, ...]]:
         text, names = STORE.for_line(self.schema)
-        columns = [list(column) for column in zip(*events, strict=True)] or [[] for _ in Received._fields]
-        values = {"queue": self.queue, **dict(zip(Received._fields, columns, strict=True))}
+        values = {"queue": self.queue, **arrays(Received._fields, events)}
         return text, tuple(arguments(names, values))
 
 
