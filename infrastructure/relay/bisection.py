@@ -52,13 +52,13 @@ class Batching(Handling):
             is_first = False
         return None
 
-    def given_up(self, worker: Worker, work: Work) -> None:
+    def given_up(self, worker: Worker, work: Work, run: Run) -> None:
         """Charge one that stands alone; of several each is to run alone, as a delivery."""
         together, worker.together = worker.together, []
-        if worker.run is None or not together:
-            super().given_up(worker, work)
+        if not together:
+            super().given_up(worker, work, run)
             return
-        verdict, subscriber, part = self.giving_up(worker.run), worker.workers.subscriber, together.pop(0)
+        verdict, subscriber, part = self.giving_up(run), worker.workers.subscriber, together.pop(0)
         for each in part:
             if verdict.status == SPLIT:
                 subscriber.given_back(each, is_late=False)
@@ -112,12 +112,9 @@ class Batching(Handling):
         return run
 
     def _tell_split(self, run: Run, verdict: Verdict) -> None:
+        events, reason = len(run.rows or ()), (verdict.error_message or "").partition("\n")[0]
         _log.info(
             "handler %s failed over %d events at once, and is run over each half of them: %s",
-            *(self.carried.name, len(run.rows or ()), (verdict.error_message or "").partition("\n")[0]),
-            extra={
-                "action": "handler.batch.split",
-                "handler": self.carried.name,
-                "events": len(run.rows or ()),
-            },
+            *(self.carried.name, events, reason),
+            extra={"action": "handler.batch.split", "handler": self.carried.name, "events": events},
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import islice
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -163,10 +164,15 @@ class Deliveries:
         """Write that a delivery is to be run again."""
         self._given_back.append((row, handler))
 
-    @property
-    def has_reason(self) -> bool:
-        """Whether there may be something to take by now."""
-        return self.turns.has_known or (self.turns.scanning and not self.turns.rest_seconds)
+    def rest_seconds(self) -> float:
+        """Return for how long there is nothing to take; none: there may be something by now."""
+        now = time.monotonic()
+        if self.due_at is not None and self.due_at <= now:
+            self.look_everywhere()
+        if self.turns.has_known:
+            return 0.0
+        rest = self.turns.rest_seconds if self.turns.scanning else inf
+        return rest if self.due_at is None else min(rest, self.due_at - now)
 
     def look_everywhere(self) -> None:
         """Look at all turns, and at once."""
@@ -249,9 +255,8 @@ class Deliveries:
         for row in rows:
             if row.is_skipped:
                 self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
-        for handler, turns in turns_of([row for row in rows if not row.is_skipped]).items():
-            for turn in turns:
-                self.subscribers[handler].take_turn(turn)
+        for handler, turn in turns_of(row for row in rows if not row.is_skipped):
+            self.subscribers[handler].take_turn(turn)
         return len(rows)
 
     def _able(self) -> list[CarriedAny]:
@@ -277,8 +282,8 @@ class Deliveries:
             del self._settled[: len(batch)]
             self.in_hand -= sum(isinstance(each.row, DueDelivery) for each in batch)
             self.counts.note_outcomes(batch)
-            self.turns.hear_of_done(each.turn for each in batch if each.status in ("done", "skipped"))
-            self.hear_of_left(each for each in batch if each.status in ("waiting", "dead"))
+            self.turns.hear_of_done(each.turn for each in batch if each.has_passed)
+            self.hear_of_left(each for each in batch if not each.has_passed)
         while given_back := self._given_back[:BATCH_MAX]:
             given = [(row["event_id"], handler) for row, handler in given_back]
             check_held(await self.log.run(RELEASE_DELIVERIES, **arrays(("event_ids", "handlers"), given)))

@@ -53,6 +53,7 @@ def check_held(held: object) -> None:
         raise LeaseLost("the relay's lease has run out")
 
 
+@attrs.define(eq=False)
 class LeaseKeeper:
     """A thread with a connection of its own.
 
@@ -60,32 +61,23 @@ class LeaseKeeper:
     run at all costs the process: nothing else can end it, and its work must move.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        *,
-        lease_seconds: float,
-        patience_seconds: Callable[[], float],
-        on_lost: Callable[[], None],
-        on_renewed: Callable[[float, float], None],
-    ) -> None:
-        self._log = log
-        self._lease_seconds = lease_seconds
-        self._patience_seconds = patience_seconds
-        self._on_lost = on_lost
-        self._on_renewed = on_renewed
-        self._watched = threading.get_ident()
-        self._loop = asyncio.get_running_loop()
-        self._moved_at = self._looked_at = time.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="outbox-lease-keeper", daemon=True)
-        self._ended = asyncio.Event()
-        self._halt: Callable[[], object] = lambda: None
+    log: Log
+    lease_seconds: float
+    patience_seconds: Callable[[], float]
+    on_lost: Callable[[], None]
+    on_renewed: Callable[[float, float], None]
+    _watched: int = attrs.Factory(threading.get_ident)
+    _loop: asyncio.AbstractEventLoop = attrs.Factory(asyncio.get_running_loop)
+    _moved_at: float = attrs.Factory(time.monotonic)
+    _looked_at: float = attrs.Factory(time.monotonic)
+    _stop: threading.Event = attrs.Factory(threading.Event)
+    _ended: asyncio.Event = attrs.Factory(asyncio.Event)
+    _halt: Callable[[], object] = lambda: None
 
     def start(self) -> None:
         """Begin to renew, and to watch the loop."""
         self._beat()
-        self._thread.start()
+        threading.Thread(target=self._run, name="outbox-lease-keeper", daemon=True).start()
 
     async def stop(self) -> None:
         """Renew no more."""
@@ -107,42 +99,40 @@ class LeaseKeeper:
             _tell(self._loop, self._ended.set)
 
     async def _keep(self) -> None:
-        every = self._lease_seconds / RENEWALS_PER_LEASE
+        every = self.lease_seconds / RENEWALS_PER_LEASE
         due = time.monotonic() + every
         halted = asyncio.Event()
         self._halt = partial(_tell, asyncio.get_running_loop(), halted.set)
         try:
             while not self._is_over():
-                await happens(halted, min(_STEP_SECONDS_MAX, every / 2))
-                if self._is_over():
-                    break
                 self._check_standstill()
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
                     await self._renew()
+                await happens(halted, min(_STEP_SECONDS_MAX, every / 2))
         finally:
-            await self._log.line.close()
+            await self.log.line.close()
 
     async def _renew(self) -> None:
         asked = time.monotonic()
         try:
-            held = await self._log.run(leases.RENEW, lease_seconds=self._lease_seconds)
+            held = await self.log.run(leases.RENEW, lease_seconds=self.lease_seconds)
         except Exception as error:  # noqa: BLE001 - whatever it is: a keeper that ends loses the lease for good
             _log.warning(
                 "the lease could not be renewed: %s", error, extra={"action": "relay.lease.not_renewed"}
             )
             return
         if held:
-            self._on_renewed(asked, held[0]["shown"])
+            self.on_renewed(asked, held[0]["shown"])
         elif not self._is_over():
-            _tell(self._loop, self._on_lost)
+            _tell(self._loop, self.on_lost)
 
     def _is_over(self) -> bool:
         # A loop that was closed over a relay that still served has not come to a standstill: it has ended.
         return self._stop.is_set() or self._loop.is_closed()
 
     def _check_standstill(self) -> None:
-        patience = self._patience_seconds()
+        patience = self.patience_seconds()
         now = time.monotonic()
         if now - self._looked_at > patience / 2:
             # This thread did not run either: the process was stopped, or its machine was.

@@ -7,10 +7,13 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import attrs
+
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.postgres.pinning import pin
 from outbox_kernel.infrastructure.relay.waiting import happens
+from outbox_kernel.infrastructure.telemetry.counting import RelayCounts
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ class Deaf(InfrastructureError):
     """What we say on the channel does not come back to us."""
 
 
+@attrs.define(eq=False)
 class Listener:
     """Listens on a connection that does nothing else; while it is deaf, the relay polls.
 
@@ -42,32 +46,24 @@ class Listener:
     word back to the connection that said it, and a server that nobody writes to hears itself very well.
     """
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        channel: str,
-        on_heard: Callable[[str], None],
-        says: Line,
-        on_change: Callable[[bool], None] = lambda _: None,
-    ) -> None:
-        self._engine = engine
-        self._channel = channel
-        self._says = says
-        self._on_heard = on_heard
-        self._me = PROBE + uuid4().hex
-        self._answered = asyncio.Event()
-        self._on_change = on_change
-        self._note(hears=False)
+    engine: AsyncEngine
+    channel: str
+    on_heard: Callable[[str], None]
+    says: Line
+    counts: RelayCounts = attrs.Factory(RelayCounts)
+    """Which know whether it hears."""
+    _me: str = attrs.Factory(lambda: PROBE + uuid4().hex)
+    _answered: asyncio.Event = attrs.Factory(asyncio.Event)
 
     async def run(self) -> None:
         """Listen until cancelled, through every loss of the connection."""
-        failures = 0
+        failures, self.counts.hears = 0, False
         while True:
             try:
                 await self._listen()
             except TROUBLE as error:
-                failures = 1 if self.hears else failures + 1
-                self._note(hears=False)
+                failures = 1 if self.counts.hears else failures + 1
+                self.counts.hears = False
                 _log.log(
                     logging.WARNING if failures == 1 else logging.DEBUG,
                     "the relay does not hear of commits and polls meanwhile: %s",
@@ -77,18 +73,18 @@ class Listener:
             await asyncio.sleep(EXPONENTIAL.delay_after(max(1, min(failures, 4))) or 0)
 
     async def _listen(self) -> None:
-        connection = await connect(self._engine.sync_engine)
+        connection = await connect(self.engine.sync_engine)
         try:
             await pin(connection, ANSWER_SECONDS_MAX)
             gone = asyncio.Event()
             connection.add_termination_listener(lambda _: gone.set())
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await connection.add_listener(self._channel, self._hear)
+                await connection.add_listener(self.channel, self._hear)
             while True:
                 await self._prove()
-                if not self.hears:
-                    self._note(hears=True)
-                    self._on_heard(EVERYTHING)  # that was committed meanwhile
+                if not self.counts.hears:
+                    self.counts.hears = True
+                    self.on_heard(EVERYTHING)  # that was committed meanwhile
                 if await happens(gone, PROBE_EVERY_SECONDS):
                     raise Deaf("the server closed the listening connection")
         finally:
@@ -96,19 +92,15 @@ class Listener:
 
     async def _prove(self) -> None:
         self._answered.clear()
-        await self._says.fetch(SAY, self._channel, self._me)
+        await self.says.fetch(SAY, self.channel, self._me)
         if not await happens(self._answered, ANSWER_SECONDS_MAX):
             raise Deaf(
-                f"nothing said on channel {self._channel!r} arrives where the relay listens (a pooler in transaction "
+                f"nothing said on channel {self.channel!r} arrives where the relay listens (a pooler in transaction "
                 "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"
             )
-
-    def _note(self, *, hears: bool) -> None:
-        self.hears = hears
-        self._on_change(hears)
 
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         if payload == self._me:
             self._answered.set()
         elif not str(payload).startswith(PROBE):
-            self._on_heard(str(payload))
+            self.on_heard(str(payload))

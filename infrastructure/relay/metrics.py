@@ -33,9 +33,9 @@ class Observing:
     relay: RelayCounts = attrs.field(init=False)
     """Of no account where nobody asks."""
 
-    def __attrs_post_init__(self) -> None:
-        """Count where the process counts."""
-        object.__setattr__(self, "relay", RelayCounts() if self.metrics is None else self.metrics.of_relay())
+    @relay.default
+    def _counts_of_the_process(self) -> RelayCounts:
+        return RelayCounts() if self.metrics is None else self.metrics.of_relay()
 
     async def begin(self, control: Log) -> None:
         """Take note of a new lease, and of the server's clock; renewals go on doing so."""
@@ -55,10 +55,6 @@ class Observing:
     def note_trouble(self, error: BaseException) -> None:
         """Take note of what has ended a shift."""
         self.relay.losses += isinstance(error, LeaseLost)
-
-    def note_hearing(self, hears: bool) -> None:  # noqa: FBT001 - a listener calls it so
-        """Take note of whether it hears of commits."""
-        self.relay.hears = hears
 
     def end(self) -> None:
         """Take note that it has no lease any more."""

@@ -73,14 +73,10 @@ class Queue:
     """Whether these are deliveries: one that does not succeed ends the turn."""
 
 
-def turns_of(rows: Iterable[DueDelivery]) -> dict[str, list[Queue]]:
-    """Sort leased deliveries into turns, by handler."""
+def turns_of(rows: Iterable[DueDelivery]) -> list[tuple[str, Queue]]:
+    """Sort leased deliveries into turns, each with its handler."""
     turns: dict[tuple[str, str], Queue] = {}
-    by_handler: dict[str, list[Queue]] = {}
     for row in rows:
-        turn = turns.get((row.handler, row.turn))
-        if turn is None:
-            turn = turns[row.handler, row.turn] = Queue(None, is_turn=True)
-            by_handler.setdefault(row.handler, []).append(turn)
+        turn = turns.setdefault((row.handler, row.turn), Queue(None, is_turn=True))
         turn.works.append(Work(row, None, None, row.attempts))
-    return by_handler
+    return [(handler, turn) for (handler, _), turn in turns.items()]

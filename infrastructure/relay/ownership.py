@@ -98,7 +98,7 @@ class Ownership:
             subscriber.note_pause()
             if subscriber.stands_still:
                 subscriber.let_go()
-            if reader.batches or (subscriber.is_bounded and not subscriber.workers.at_rest):
+            if reader.batches or (subscriber.carried.is_bounded and not subscriber.workers.at_rest):
                 continue
             await self.log.give(reader, going, uuid4())
             gave = True

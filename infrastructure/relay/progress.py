@@ -47,7 +47,7 @@ class Counts:
     def note_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         """Count what deliveries came to."""
         for outcome in outcomes:
-            self.settled += outcome.status in ("done", "skipped")
+            self.settled += outcome.has_passed
             self.failed += outcome.status == "waiting" and outcome.error_message is not None
             self.dead += outcome.status == "dead"
 
@@ -63,11 +63,8 @@ class Progress:
 
     def rest_seconds(self) -> float | None:
         """Return in how many seconds there is something to write; None: nothing is."""
-        now, rest = time.monotonic(), None
-        for reader, batches in self._ended():
-            due = self._due_at(reader, batches)
-            rest = due - now if rest is None else min(rest, due - now)
-        return None if rest is None else max(0.0, rest)
+        due = [self._due_at(reader, batches) for reader, batches in self._ended()]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _due_at(self, reader: Reader, batches: Sequence[Batch]) -> float:
         events = sum(batch.events for batch in batches)
@@ -91,10 +88,8 @@ class Progress:
         self._written_at = time.monotonic()
         for reader, batches in ended:
             reader.moved(batches)
-            events, left_over = (
-                sum(batch.events for batch in batches),
-                sum(len(batch.left) for batch in batches),
-            )
+            events = sum(batch.events for batch in batches)
+            left_over = sum(len(batch.left) for batch in batches)
             subscriber = self.subscribers[reader.subscription]
             for counts in (self.counts, subscriber.doing.counts):
                 if counts is not None:

@@ -82,10 +82,6 @@ class Sending:
         self.outage.note_success()
         return DONE
 
-    def given_up(self, _worker: Worker, _work: Work) -> None:
-        """Nothing is given up here: each call of an outlet ends by itself."""
-        raise LookupError("nothing runs")
-
     async def _send(self, row: LoggedEvent) -> Outcome:
         try:
             message = message_of(row, self.carried.publisher.sensitive)
@@ -100,14 +96,11 @@ class Sending:
         except asyncio.CancelledError:
             raise GivenBack from None  # told to stop before it was confirmed
         except Exception as error:  # noqa: BLE001 - what an outlet fails over is that event's affair, too
+            about = {"publisher": self.carried.name, **about_event(row)}
             _log.error(
                 "the outlet of publisher %s failed over event %s",
                 *(self.carried.name, row.event_id),
-                extra={
-                    "action": "publisher.outlet.failed",
-                    "publisher": self.carried.name,
-                    **about_event(row),
-                },
+                extra={"action": "publisher.outlet.failed", **about},
                 exc_info=traceback_of(error, row.secrets),
             )
             return Refused(

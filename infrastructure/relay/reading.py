@@ -53,7 +53,7 @@ class Reading:
             for subscriber in self.subscribers.values()
             if subscriber.is_going
             for reader in subscriber.readers
-            if reader.is_due and not reader.is_leaving and reader.in_hand <= subscriber.batch_max
+            if reader.is_due and not reader.is_leaving and reader.in_hand <= subscriber.bounds.batch_max
         ]
 
     def groups(self) -> Iterator[list[Reader]]:
@@ -79,19 +79,17 @@ class Reading:
             # Before it is read: whoever says meanwhile that there is more may be too late for this.
             reader.is_due = False
             reader.read = self._subscriber_of(reader).read = self.reads
+        counts = False
         try:
             found = await self.read_for(together, start)
-        except BaseException:
+            counts = found.revision == known == self.revision
+        finally:
             for reader in together:
-                reader.is_due = True
-            raise
-        if not found.revision == known == self.revision:
-            for reader in together:
-                reader.is_due = True
-            return False
-        for reader, place in zip(together, stood, strict=True):
-            self._take(reader, found, start, place)
-        return True
+                reader.is_due = reader.is_due or not counts
+        if counts:
+            for reader, place in zip(together, stood, strict=True):
+                self._take(reader, found, start, place)
+        return counts
 
     async def read_for(self, together: Sequence[Reader], start: Place) -> Found:
         """Read, after a glance where that may do."""
@@ -110,15 +108,13 @@ class Reading:
             reader.is_due = True
             return  # it stands still, is given over, or went back since this read began
         end = found.end
-        if end.late is not None and start != stood:
-            # Somebody has too much to read that was late. What it stands at then says less of what this one has passed.
+        is_behind = end.position < stood.position
+        # Somebody has too much to read that was late: what it stands at then says less of what this one has passed. Or
+        # the read has not come as far as this one: what is between would be read again.
+        if (end.late is not None and start != stood) or (is_behind and found.is_full):
             reader.is_at_head, reader.is_due = False, True
             return
-        if end.position < stood.position:
-            if found.is_full:
-                # The read has not come as far as it: what is between would be read again.
-                reader.is_at_head, reader.is_due = False, True
-                return
+        if is_behind:
             end = attrs.evolve(end, position=stood.position)
         reader.is_at_head, reader.is_due = not found.is_full, reader.is_due or found.is_full
         if found.rows or end.position > stood.position:
@@ -129,7 +125,7 @@ class Reading:
     def _together(self, wanting: Sequence[Reader]) -> list[Reader]:
         """Return who is read for at once: those of one source at the head or at one place; one with a bound alone."""
         first = min(wanting, key=lambda reader: reader.read)
-        if self._subscriber_of(first).is_bounded:
+        if self._subscriber_of(first).carried.is_bounded:
             return [first]
         source = self._source_of(first)
         return [
@@ -137,7 +133,7 @@ class Reading:
             for each in wanting
             if (each.ahead == first.ahead or (each.is_at_head and first.is_at_head))
             and self._source_of(each) == source
-            and not self._subscriber_of(each).is_bounded
+            and not self._subscriber_of(each).carried.is_bounded
         ]
 
     def _source_of(self, reader: Reader) -> str | None:
@@ -158,7 +154,7 @@ class Reading:
             () if "*" in loose else tuple(map(as_like, sorted(loose))),
             None if len(shards) == SHARDS else shards,
             [*dict.fromkeys(name for name in names if name is not None)],
-            min(each.batch_max for each in every),
+            min(each.bounds.batch_max for each in every),
             max(reader.look_times for reader in together),
         )
 

@@ -120,20 +120,19 @@ class OutboxRelay:
             await self._end()
 
     async def _serve_shifts(self) -> None:
-        rests, was_there = Rests(), False
+        rests = Rests()
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 async with self._shift_begun(takes_all=False) as shift:
                     serving = self._serving(shift)
-                    was_there = True
                     rests.note_begun()
                     await serving.serve()
                 continue
             except CancelledByOthers:
                 raise
             except TROUBLE as error:
-                if not was_there:
+                if not rests.have_begun:
                     raise
                 if self._stopping.is_set():
                     _log.warning(
@@ -284,9 +283,7 @@ class OutboxRelay:
         url = settings.listen_url
         engine = create_engine(url, setting="OUTBOX_LISTEN_URL", poolclass=NullPool) if url else self.engine
         control = shift.control
-        listener = Listener(
-            *(engine, settings.channel, shift.hear, control.line), on_change=self._observing.note_hearing
-        )
+        listener = Listener(engine, settings.channel, shift.hear, control.line, self._observing.relay)
         upkeep = Upkeep(
             control,
             Renaming.of(control, [each.carried for each in shift.subscribers.values()]),
@@ -295,7 +292,7 @@ class OutboxRelay:
             settings.channel,
             lambda: shift.hear(EVERYTHING),
         )
-        return Serving(shift, [listener.run, upkeep.run], self._stopping, settings.grace_seconds)
+        return Serving(shift, [listener.run, upkeep.run], self._stopping)
 
     async def _end(self) -> None:
         """Live no longer, and hold nothing: whatever of it does not arrive runs out with the lease."""

@@ -53,21 +53,14 @@ class Run(HandlerRun):
     given_up: bool = False
     """It ignored its cancellation, its outcome is decided; whatever it still does is of no account."""
 
-    def __init__(
-        self,
-        carried: Carried,
-        row: LoggedEvent,
-        attempts: int,
-        task: asyncio.Task[Any],
-        lease: Lease,
-        schema: str | None,
-        database: str | None,
-    ) -> None:
+    def __init__(self, doing: Handling, work: Work, task: asyncio.Task[Any]) -> None:
         # Not by the base, for which a delivery would have to be made: few handlers ever ask for theirs.
-        self.carried, self.row, self.attempts, self.task = carried, row, attempts, task
-        self.event_id, self.handler, self.former = row["event_id"], carried.name, carried.renamed_from
-        self.relay, self.epoch = lease.relay, lease.epoch
-        self.schema, self.database = schema, database
+        carried = doing.carried
+        self.doing, self.carried = doing, carried
+        self.row, self.attempts, self.task = work.row, work.attempts, task
+        self.event_id, self.handler, self.former = work.row["event_id"], carried.name, carried.renamed_from
+        self.relay, self.epoch = doing.lease.relay, doing.lease.epoch
+        self.schema, self.database = doing.schema, doing.database
         self.started = time.monotonic()
 
     @property
@@ -161,9 +154,7 @@ class Handling:
 
     def run_of(self, worker: Worker, work: Work) -> Run:
         """Return a run over one event, which has not begun."""
-        return Run(
-            *(self.carried, work.row, work.attempts, worker.task), *(self.lease, self.schema, self.database)
-        )
+        return Run(self, work, worker.task)
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
@@ -199,18 +190,15 @@ class Handling:
         elif run.detached:
             workers.free_place()
 
-    def given_up(self, worker: Worker, work: Work) -> None:
+    def given_up(self, worker: Worker, work: Work, run: Run) -> None:
         """Decide about a run that ignores its cancellation."""
-        if worker.run is not None:
-            verdict = self.giving_up(worker.run)
-            worker.workers.subscriber.settled(work, verdict, is_late=worker.is_aside)
+        worker.workers.subscriber.settled(work, self.giving_up(run), is_late=worker.is_aside)
 
     def giving_up(self, run: Run) -> Verdict:
         """Decide about it, and count it."""
         run.given_up = run.over = True
-        reason = TimeoutError(
-            f"no end after {run.carried.timeout_seconds:g} s, and it ignored its cancellation"
-        )
+        limit = run.carried.timeout_seconds
+        reason = TimeoutError(f"no end after {limit:g} s, and it ignored its cancellation")
         verdict = failed(run, run.second or reason)
         if self.counts is not None:
             self.counts.note_special(run, verdict)

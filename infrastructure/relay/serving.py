@@ -13,7 +13,6 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
-    from types import TracebackType
 
     from outbox_kernel.infrastructure.relay.shift import Shift
 
@@ -39,20 +38,16 @@ class EndsWhenCancelled(Coroutine[Any, Any, None]):
         self._begun = True
         return self._coroutine.send(value)
 
-    def throw(
-        self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None
-    ) -> Any:
+    def throw(self, error: Any, *rest: Any) -> Any:
         """Go on with an exception; end if that is a cancellation and nothing has begun."""
-        if not self._begun and isinstance(kind if value is None else value, asyncio.CancelledError):
-            self._coroutine.close()
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-            raise StopIteration
-        self._begun = True
-        if value is None:
-            return self._coroutine.throw(kind)
-        return self._coroutine.throw(kind, value, traceback)
+        if self._begun or not isinstance(error, asyncio.CancelledError):
+            self._begun = True
+            return self._coroutine.throw(error, *rest)
+        self._coroutine.close()
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        raise StopIteration
 
     def close(self) -> None:
         """End without having run to the end."""
@@ -82,7 +77,6 @@ class Serving:
     others: list[Callable[[], Coroutine[object, object, None]]]
     """What goes on beside the shift's own steps, and mends itself: the listener, upkeep."""
     stopping: asyncio.Event
-    grace_seconds: float
     _is_over: bool = False
 
     async def serve(self) -> None:
@@ -116,7 +110,7 @@ class Serving:
 
         async def release() -> None:
             await self._end_steps(working, beside)
-            await self.shift.release(self.grace_seconds)
+            await self.shift.release(self.shift.settings.grace_seconds)
 
         releasing = asyncio.create_task(release(), name="outbox-release")
         try:
@@ -156,12 +150,14 @@ def _raise_failure(task: asyncio.Task[Any]) -> None:
 class Rests:
     """How long each is, and what is said of it: each reason once, until a shift begins again."""
 
+    have_begun: bool = False
+    """Whether there was a shift before them."""
     _failures: int = 0
     _told: str = ""
 
     def note_begun(self) -> None:
         """Take note that a shift has begun: the database is there."""
-        self._told = ""
+        self.have_begun, self._told = True, ""
 
     def after(self, error: BaseException, lasted_seconds: float) -> float:
         """Return how long to rest after a shift that has ended so."""

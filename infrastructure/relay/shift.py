@@ -83,10 +83,7 @@ class Shift:
     def __attrs_post_init__(self) -> None:
         """Have parts, each with the connection for what it does."""
         control, subscribers = self.control, self.subscribers
-        read, write = (
-            attrs.evolve(control, line=self.lines.read),
-            attrs.evolve(control, line=self.lines.write),
-        )
+        read, write = (attrs.evolve(control, line=line) for line in (self.lines.read, self.lines.write))
         self.ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
         self.reading = Reading(read, subscribers, self.server, self.revision)
         self.progress = Progress(write, subscribers)
@@ -132,22 +129,10 @@ class Shift:
         self.to_deliver.clear()
         if self.deliveries.suspects:
             await self._run_suspect()
-        elif self.deliveries.has_reason:
-            await self.deliveries.take()
+        elif (rest := self.deliveries.rest_seconds()) > 0:
+            await happens(self.to_deliver, min(rest, self._poll_at - time.monotonic()))
         else:
-            await happens(self.to_deliver, self._next_delivery_in_seconds())
-
-    def _next_delivery_in_seconds(self) -> float:
-        turns, now = self.deliveries.turns, time.monotonic()
-        waits = [self._poll_at - now]
-        if turns.scanning:
-            waits.append(turns.rest_seconds)
-        if self.deliveries.due_at is not None:
-            waits.append(self.deliveries.due_at - now)
-            if self.deliveries.due_at <= now:
-                self.deliveries.look_everywhere()
-                return 0.0
-        return max(0.0, min(waits))
+            await self.deliveries.take()
 
     async def _run_suspect(self) -> None:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
@@ -166,7 +151,7 @@ class Shift:
 
     async def _empty_hands(self) -> None:
         """Have nothing in hand; what waits for a bound of its handler is read again later, and nobody waits for it."""
-        bounded = [each for each in self.subscribers.values() if each.is_bounded]
+        bounded = [each for each in self.subscribers.values() if each.carried.is_bounded]
         for each in bounded:
             each.is_held = True
             each.note_pause()
@@ -256,10 +241,8 @@ class Shift:
         """Learn what is due, and take and give what has changed hands, now and then or when there is reason."""
         await happens(self.to_balance, self.settings.lease_seconds / 3)
         self.to_balance.clear()
-        log = self.control
-        await log.keys.look_again(
-            log
-        )  # what is in hand is forgotten, too, if its key was destroyed meanwhile (O6)
+        # What is in hand is forgotten, too, if its key was destroyed meanwhile (O6).
+        await self.control.keys.look_again(self.control)
         await self.learn()
         while await self.ownership.balance():
             self.wake_up()
@@ -300,7 +283,9 @@ class Shift:
         counts, deliveries = self.progress.counts, self.deliveries
         self.reading.look()
         deliveries.turns.look_on()
-        await self.known()
+        for outage in self.outages:
+            await outage.known.wait()
+        self.note_pauses()
         await self.learn()
         await self.ownership.balance()
         while not all([await self.read_for(wanting) for wanting in self.reading.groups()]):
@@ -309,12 +294,6 @@ class Shift:
         await self.finish_in_hand()
         if deliveries.suspects:
             counts.claimed += await self._take_suspect()
-
-    async def known(self) -> None:
-        """Return when it is known which brokers are there."""
-        for outage in self.outages:
-            await outage.known.wait()
-        self.note_pauses()
 
     @property
     def has_reason(self) -> bool:

@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
 from outbox_kernel.infrastructure.outbox.sql import cursors, leases
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.deliveries import GIVE_BACK_DELIVERIES
+from outbox_kernel.infrastructure.outbox.sql.named import arrays
 from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
 from outbox_kernel.infrastructure.relay.bisection import Batching
 from outbox_kernel.infrastructure.relay.cursor import Server
@@ -115,7 +116,7 @@ class Assembly:
             bounds = Bounds.of(carried.registration, settings)
         found = Subscriber(
             *(carried, subscription, doing, shift.deliveries, shift.changed, shift.to_read),
-            *(bounds.workers_max, bounds.batch_max, bounds.pacer),
+            bounds,
         )
         if isinstance(doing, Sending):
             found.stand_still()  # until it is known that its broker is there
@@ -147,15 +148,12 @@ class Assembly:
         check_sources(self.carried, found)
         carried = sorted(self.carried, key=lambda each: each.name)
         names = [each.name for each in carried]
-        subscribe = control.step(
-            sql.SUBSCRIBE,
-            names=names,
-            kinds=[each.kind for each in carried],
-            patterns=[json.dumps(each.patterns) for each in carried],
-            ordered=[each.ordered for each in carried],
-            sources=[each.source for each in carried],
-            bounded=[each.is_bounded for each in carried],
-        )
+        subscribed = [
+            (each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source, each.is_bounded)
+            for each in carried
+        ]
+        columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded")
+        subscribe = control.step(sql.SUBSCRIBE, **arrays(columns, subscribed))
         from_beginning = [each.from_beginning for each in carried]
         renaming = Renaming.of(control, self.carried)
         await self.lines.control.transact(

@@ -7,13 +7,13 @@ and a publisher is what it does with an event: `run` and `publishing`.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.relay.order import Held, Queue, Work
-from outbox_kernel.infrastructure.relay.retry import DONE, buried
+from outbox_kernel.infrastructure.relay.retry import DONE, LEASED, WAITING, buried
 from outbox_kernel.infrastructure.relay.workers import Workers
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.cursor import Batch, Place, Reader
     from outbox_kernel.infrastructure.relay.deliveries import Deliveries
     from outbox_kernel.infrastructure.relay.publishing import Sending
-    from outbox_kernel.infrastructure.relay.rate import Pacer
+    from outbox_kernel.infrastructure.relay.rate import Bounds
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.run import Handling
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
     from outbox_kernel.infrastructure.relay.workers import Worker
 
 TAKEOVERS_OF_A_SUSPECT = 2
-_PASSES = ("done", "skipped")
 
 
 class Route(Enum):
@@ -55,9 +54,7 @@ class Subscriber:
     """Set when something has ended: there may be something to write, or room to read."""
     has_room: asyncio.Event
     """Set when there is room to read again."""
-    workers_max: int
-    batch_max: int
-    pacer: Pacer | None = None
+    bounds: Bounds
     readers: list[Reader] = attrs.Factory(list)
     read: int = 0
     """The number of the newest read that has begun."""
@@ -72,11 +69,11 @@ class Subscriber:
     def __attrs_post_init__(self) -> None:
         """Have workers."""
         self.workers = Workers(
-            *(self, self.workers_max, self.changed),
+            *(self, self.bounds.workers_max, self.changed),
             # A batch that is slow is the handler's affair alone: what follows waits for it, without rows.
             steps_aside=self.carried.kind == "handler" and self.carried.batch is None,
-            is_bounded=self.is_bounded or self.carried.batch is not None,
-            pacer=self.pacer,
+            is_bounded=self.carried.is_bounded or self.carried.batch is not None,
+            pacer=self.bounds.pacer,
         )
 
     @property
@@ -89,14 +86,9 @@ class Subscriber:
         """Whether it is to take any on: not while one event of what was read can find out how things stand."""
         if not self.is_going or self.workers.room <= 0:
             return False
-        if self.is_bounded and (not self.readers or self.workers.has_turns):
+        if self.carried.is_bounded and (not self.readers or self.workers.has_turns):
             return False  # they are for the relay that has the cursors, and for it when there is room
         return not (self.workers.is_probing and any(reader.in_hand for reader in self.readers))
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether all of it is one relay's, so that a bound of it is one of the fleet (R16)."""
-        return self.carried.is_bounded
 
     def learn(self, subscription: Subscription) -> None:
         """Take note of what the database says of it now."""
@@ -134,7 +126,7 @@ class Subscriber:
     def _key_of(self, row: LoggedEvent) -> Hashable:
         """Return in whose queue it is done: its aggregate's, or that of all that may be one batch with it."""
         if self.carried.batch is not None:
-            return row.shard % self.workers_max
+            return row.shard % self.bounds.workers_max
         return row.ordered_in if self.carried.ordered else None
 
     def _is_suspect(self, reader: Reader) -> bool:
@@ -154,11 +146,9 @@ class Subscriber:
 
     def _leave(self, batch: Batch, row: LoggedEvent, *, is_suspect: bool = False) -> None:
         """Leave an event for later, for another relay, or for good."""
-        if row.is_readable:
-            outcome = self._outcome(row, "waiting")
-            outcome.takeovers = TAKEOVERS_OF_A_SUSPECT if is_suspect else 0
-        else:
-            outcome = self._outcome(row, "dead", buried(self.carried, row, 0))
+        outcome = self._outcome(row, WAITING if row.is_readable else buried(self.carried, row, 0))
+        if is_suspect and row.is_readable:
+            outcome.takeovers = TAKEOVERS_OF_A_SUSPECT
         self._note(batch, outcome)
 
     def note_pause(self) -> bool:
@@ -176,7 +166,7 @@ class Subscriber:
         if self.doing.outage.is_away or self.is_held:
             return True
         # Two relays at once would have twice as much at work.
-        return self.is_bounded and any(reader.is_leaving for reader in self.readers)
+        return self.carried.is_bounded and any(reader.is_leaving for reader in self.readers)
 
     def stand_still(self) -> None:
         """Begin nothing more; what was read stays in hand, and what is at work ends by itself."""
@@ -191,7 +181,7 @@ class Subscriber:
         if self.doing.outage.pause is not None:
             self.workers.probe()
         else:
-            self.workers.let(self.workers_max)
+            self.workers.let(self.bounds.workers_max)
         self.changed.set()
 
     def let_go(self) -> None:
@@ -248,15 +238,15 @@ class Subscriber:
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end: with its batch, or as a delivery."""
         if self.workers.is_probing and self.doing.outage.pause is None:
-            self.workers.let(self.workers_max)  # there is an answer
+            self.workers.let(self.bounds.workers_max)  # there is an answer
             self.deliveries.look_everywhere()
         batch = work.batch
         if batch is not None and not is_late:
             if verdict is not DONE:
-                self._note(batch, self._outcome(work.row, verdict.status, verdict))
+                self._note(batch, self._outcome(work.row, verdict))
             self._finish(batch)
             return
-        outcome = self._outcome(work.row, verdict.status, verdict)
+        outcome = self._outcome(work.row, verdict)
         outcome.attempts = outcome.attempts or work.attempts
         if batch is None or batch.is_being_written:
             self.deliveries.settle(outcome)
@@ -267,7 +257,7 @@ class Subscriber:
     def stepped_aside(self, work: Work) -> None:
         """Take note that a work is slow: it has a delivery from now on, and its batch need not wait."""
         if work.batch is not None:
-            self._note(work.batch, self._outcome(work.row, "leased"))
+            self._note(work.batch, self._outcome(work.row, LEASED))
             self._finish(work.batch)
 
     def given_back(self, work: Work, *, is_late: bool) -> None:
@@ -276,14 +266,14 @@ class Subscriber:
         if batch is None or (is_late and batch.is_being_written):
             self.deliveries.give_back(work.row, self.carried.name)
         elif is_late:
-            self._replace(batch, self._outcome(work.row, "waiting"))
+            self._replace(batch, self._outcome(work.row, WAITING))
         else:
             self._leave(batch, work.row)
             self._finish(batch)
 
     def leave_rest(self) -> None:
         """Leave everything that has not begun for others: the relay stops."""
-        if self.workers.at_rest and (self.stands_still or self.is_bounded):
+        if self.workers.at_rest and (self.stands_still or self.carried.is_bounded):
             self.let_go()
             return
         for work in self.workers.drop():
@@ -307,7 +297,7 @@ class Subscriber:
         if not batch.open:
             self.changed.set()
             self.has_room.set()
-        elif batch.open == self.batch_max // 2:
+        elif batch.open == self.bounds.batch_max // 2:
             self.has_room.set()
 
     def _note(self, batch: Batch, outcome: Outcome) -> None:
@@ -330,17 +320,16 @@ class Subscriber:
     def _holds_back(self, outcome: Outcome) -> bool:
         # Dead with on_dead="continue" too: only once that is written, with its receipt, can no later run of it
         # commit after those of later events.
-        return outcome.status not in _PASSES and self.carried.ordered and outcome.row.ordered_in is not None
+        return not outcome.has_passed and self.carried.ordered and outcome.row.ordered_in is not None
 
-    def _outcome(self, row: LoggedEvent, status: str, verdict: Verdict | None = None) -> Outcome:
-        key: Any = row.order_key if self.carried.ordered else None
-        outcome = Outcome(
-            row, self.carried.name, key or str(row["event_id"]), status, on_dead=self.carried.on_dead
+    def _outcome(self, row: LoggedEvent, verdict: Verdict) -> Outcome:
+        key = row.order_key if self.carried.ordered else None
+        return Outcome(
+            *(row, self.carried.name, key or str(row["event_id"]), verdict.status, verdict.attempts),
+            on_dead=self.carried.on_dead,
+            delay_seconds=verdict.delay_seconds,
+            error_message=verdict.error_message,
         )
-        if verdict is not None:
-            outcome.attempts, outcome.delay_seconds = verdict.attempts, verdict.delay_seconds
-            outcome.error_message = verdict.error_message
-        return outcome
 
 
 async def _at_once(verdict: Verdict) -> Verdict:

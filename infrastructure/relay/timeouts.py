@@ -27,4 +27,4 @@ def watch(workers: Workers) -> None:
         if run.ended_for is None and elapsed > limit:
             run.end("timeout")
         elif run.ended_for == "timeout" and elapsed > limit + GRACE_SECONDS:
-            workers.give_up(worker)
+            workers.give_up(worker, run)

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from decimal import getcontext, setcontext
+from decimal import Context, getcontext, setcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -109,8 +109,7 @@ class Worker:
         """Let another worker go on if the handler has left something in this one's context."""
         if contextvars.copy_context() == self.context and _settings_of(getcontext()) == self.workers.settings:
             return False
-        self.is_aside = True
-        self.workers.uncount()
+        self.workers.uncount(self)
         return True
 
 
@@ -118,43 +117,35 @@ class Worker:
 _settings_of = attrgetter("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps")
 
 
+@attrs.define(eq=False)
 class Workers:
     """Those of one handler or publisher, and the queues before them."""
 
-    def __init__(
-        self,
-        subscriber: Subscriber,
-        count_max: int,
-        changed: asyncio.Event,
-        *,
-        steps_aside: bool,
-        is_bounded: bool = False,
-        pacer: Pacer | None = None,
-    ) -> None:
-        self.subscriber = subscriber
-        self.count_max = self.width = count_max
-        self._steps_aside = steps_aside
-        self._is_bounded = is_bounded
-        """Slow runs take the places of others."""
-        self._pacer = pacer
-        self._timer: asyncio.TimerHandle | None = None
-        self._ready: deque[Queue] = deque()
-        self._queues: dict[Hashable, Queue] = {}
-        self._all: set[Worker] = set()
-        self._given_up: set[asyncio.Task[None]] = set()
-        self._counted = 0
-        self._beginning: Worker | None = None
-        self.is_probing = False
-        """One is at work at a time, and slow or not, until there is an answer."""
-        self.slow = 0
-        """Runs that were slow and go on, threads that were left behind included."""
-        self.is_stopping = False
-        self.failure: BaseException | None = None
-        self.changed = changed
-        # Every worker begins in the context in which the relay was made, not in one that a handler left.
-        self.context = contextvars.copy_context()
-        self.arithmetic = getcontext().copy()
-        self.settings = _settings_of(self.arithmetic)
+    subscriber: Subscriber
+    count_max: int
+    changed: asyncio.Event
+    _steps_aside: bool = attrs.field(kw_only=True)
+    _is_bounded: bool = attrs.field(kw_only=True)
+    """Slow runs take the places of others."""
+    _pacer: Pacer | None = attrs.field(kw_only=True)
+    width: int = attrs.field(init=False, default=attrs.Factory(lambda self: self.count_max, takes_self=True))
+    is_probing: bool = False
+    """One is at work at a time, and slow or not, until there is an answer."""
+    slow: int = 0
+    """Runs that were slow and go on, threads that were left behind included."""
+    is_stopping: bool = False
+    failure: BaseException | None = None
+    # Every worker begins in the context in which the relay was made, not in one that a handler left.
+    context: contextvars.Context = attrs.Factory(contextvars.copy_context)
+    arithmetic: Context = attrs.Factory(lambda: getcontext().copy())
+    settings: tuple[object, ...] = attrs.Factory(lambda self: _settings_of(self.arithmetic), takes_self=True)
+    _ready: deque[Queue] = attrs.Factory(deque)
+    _queues: dict[Hashable, Queue] = attrs.Factory(dict)
+    _all: set[Worker] = attrs.Factory(set)
+    _given_up: set[asyncio.Task[None]] = attrs.Factory(set)
+    _counted: int = 0
+    _beginning: Worker | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def add(self, works: Iterable[Work]) -> None:
         """Have works of batches done, each behind those of its aggregate that are in hand."""
@@ -280,9 +271,7 @@ class Workers:
     def _ended(self, worker: Worker) -> None:
         if self._beginning is worker:
             self._beginning = None
-        if not worker.is_aside:
-            worker.is_aside = True
-            self._counted -= 1
+        self.uncount(worker)
         self._all.discard(worker)
         self._given_up.discard(worker.task)
         self.changed.set()
@@ -290,9 +279,11 @@ class Workers:
             self.failure = self.failure or worker.task.exception()
         self._call_up()
 
-    def uncount(self) -> None:
-        """Let another worker begin in the place of one that is aside."""
-        self._counted -= 1
+    def uncount(self, worker: Worker) -> None:
+        """Let another worker begin in the place of one that is aside from now on, or has ended."""
+        if not worker.is_aside:
+            worker.is_aside = True
+            self._counted -= 1
 
     @property
     def room(self) -> int:
@@ -339,16 +330,16 @@ class Workers:
             self.step_aside(worker)
 
     def _set_aside(self, worker: Worker, run: Run) -> None:
-        run.detached = worker.is_aside = True
+        run.detached = True
         self.slow += 1
-        self._counted -= 1
+        self.uncount(worker)
 
-    def give_up(self, worker: Worker) -> None:
+    def give_up(self, worker: Worker, run: Run) -> None:
         """Decide without it about a run that ignores its cancellation."""
         if worker.work is not None:
-            self.subscriber.doing.given_up(worker, worker.work)
-        if worker.run is not None and not worker.is_aside:
-            self._set_aside(worker, worker.run)
+            run.doing.given_up(worker, worker.work, run)
+        if not worker.is_aside:
+            self._set_aside(worker, run)
             if worker.queue is not None:
                 self.left(worker.queue)
         self._all.discard(worker)

@@ -161,7 +161,7 @@ class Led:
 
     async def deliver_known(self) -> None:
         """What it has heard of by what it has written."""
-        if self.shift.deliveries.has_reason:
+        if not self.shift.deliveries.rest_seconds():
             await self.shift.deliveries.take()
 
     async def deliver_suspect(self) -> None:

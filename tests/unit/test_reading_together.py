@@ -12,6 +12,7 @@ import attrs
 from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.log import Found
 from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.rate import Bounds
 from outbox_kernel.infrastructure.relay.reading import Reading
 
 SERVER = Server(1, 0)
@@ -24,11 +25,10 @@ class Subscriber:
 
     readers: list[Reader]
     subscription: Any = attrs.Factory(lambda: SimpleNamespace(paused=False, patterns=("*",), source=None))
-    carried: Any = attrs.Factory(lambda: SimpleNamespace(name="h", renamed_from=None))
+    carried: Any = attrs.Factory(lambda: SimpleNamespace(name="h", renamed_from=None, is_bounded=False))
     is_going: bool = True
     read: int = 0
-    is_bounded: bool = False
-    batch_max: int = 100
+    bounds: Bounds = attrs.Factory(lambda: Bounds(1, 100))
 
     def take(self, reader: Reader, rows: Any, start: Place, end: Place) -> None:
         reader.ahead = end

@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.run import Run, run_handler
+from outbox_kernel.infrastructure.relay.order import Work
+from outbox_kernel.infrastructure.relay.run import Handling, Run, run_handler
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,9 +31,10 @@ def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
     carried: Any = SimpleNamespace(
         name="h", renamed_from=None, given=lambda row: row, atomic=False, call=for_ever
     )
+    handling = Handling(carried, Lease(), None, "outbox")
     row: Any = {"event_id": uuid4()}
     task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
-    run = Run(carried, row, 0, task, Lease(), None, None)
+    run = Run(handling, Work(row, None, None), task)
     running = run_handler(run)
     Context().run(running.send, None)
     running.close()

@@ -428,7 +428,7 @@ async def test_a_listener_that_has_proven_itself_looks_at_once_and_then_hears(
 ) -> None:
     ear, heard = listener
     await hears(heard)
-    assert ear.hears
+    assert ear.counts.hears
     await say(connection, "")
     await hears(heard)
 
@@ -498,7 +498,7 @@ async def says_that_it_is_deaf(
     async with asyncio.timeout(10):
         first = await said.get()
     assert "point OUTBOX_LISTEN_URL at the server itself" in first
-    assert not listener.hears
+    assert not listener.counts.hears
     task.cancel()
     await asyncio.wait([task])
     logging.getLogger("outbox.relay").removeHandler(notes)
