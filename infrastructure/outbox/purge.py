@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 WINDOW_ROWS = 2_000
 # Of the log, so that a window costs no more where all of it is gone.
 WINDOW_POSITIONS = 200_000
+# After so many in a row with nothing in them each is twice as large as the one before: a position far ahead, which
+# somebody wrote, is not walked to in steps of that size.
+WINDOWS_EMPTY_MAX = 64
+_GAP_POSITIONS_MAX = 2**61
 # Of each reader's progress.
 WINDOW_PLACES = 500
 
@@ -63,6 +67,7 @@ class Purge:
     purged: Purged = attrs.Factory(Purged)
     _thinned: dict[UUID, int] = attrs.Factory(dict)
     """Up to which number each reader's progress was looked at."""
+    _windows_empty: int = 0
 
     @property
     def receipt_days(self) -> float:
@@ -74,7 +79,7 @@ class Purge:
         row = await self.run(
             PURGE_EVENTS,
             after=after,
-            span_max=WINDOW_POSITIONS,
+            span_max=self._span(),
             rows_max=WINDOW_ROWS,
             days=self.days,
             receipt_days=self.receipt_days,
@@ -82,7 +87,13 @@ class Purge:
         if row["held"]:
             self.purged.events += row["events"]
             self.purged.deliveries += row["deliveries"]
+            has_some = row["events"] or row["kept"] is not None or row["over"]
+            self._windows_empty = 0 if has_some else self._windows_empty + 1
         return self._window(row)
+
+    def _span(self) -> int:
+        doublings = max(0, self._windows_empty - WINDOWS_EMPTY_MAX)
+        return min(WINDOW_POSITIONS << doublings, _GAP_POSITIONS_MAX)
 
     async def receipts(self, after: UUID) -> Window[UUID] | None:
         """Purge receipts after that event's id whose event has gone."""

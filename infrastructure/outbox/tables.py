@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     DateTime,
     Identity,
@@ -91,6 +92,12 @@ outbox_events = Table(
         "sensitive",
         JSONB(none_as_null=True),
         comment="the payload's fields that nobody is shown, * for each of them; null: none",
+    ),
+    # What orders and dates an event is the server's. Whoever may write it all the same writes what readers can count
+    # with.
+    CheckConstraint("position BETWEEN 1 AND 4611686018427387904", name="position"),
+    CheckConstraint(
+        "created_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'", name="created_at"
     ),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
     UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),

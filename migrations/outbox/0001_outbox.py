@@ -96,6 +96,11 @@ def _events() -> None:
             JSONB,
             comment="the payload's fields that nobody is shown, * for each of them; null: none",
         ),
+        sa.CheckConstraint("position BETWEEN 1 AND 4611686018427387904", name="outbox_events_position_check"),
+        sa.CheckConstraint(
+            "created_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'",
+            name="outbox_events_created_at_check",
+        ),
         sa.PrimaryKeyConstraint("position", name="outbox_events_pkey"),
         sa.UniqueConstraint("event_id", name="outbox_events_event_id_key"),
         sa.UniqueConstraint(

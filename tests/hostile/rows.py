@@ -125,11 +125,16 @@ WRITABLE: dict[str, dict[str, str]] = {
         },
     ),
 }
-# What only the server writes, and the owner of the table.
-WITHHELD: dict[str, dict[str, str]] = {
+# What only the server writes, the owner of the table, and whoever was granted to insert without a list of columns.
+# These no table takes, whoever writes.
+REFUSED: dict[str, dict[str, str]] = {
     **_each("position", {"negative": "-7", "the first": f"{-(2**63)}", "0": "0", "the last": f"{2**63 - 1}"}),
-    **_each("xid", {"0": "'0'", "3": "'3'", "far ahead": "'9223372036854775807'"}),
     **_each("created_at", _MOMENTS),
+}
+WITHHELD: dict[str, dict[str, str]] = {
+    **_each("position", {"far ahead": f"{2**62}"}),
+    **_each("xid", {"0": "'0'", "3": "'3'", "far ahead": "'9223372036854775807'"}),
+    **_each("created_at", {"long ago": "'0001-01-01 00:00:00+00'", "far ahead": "'9999-12-31 00:00:00+00'"}),
     **_each("source", {"a queue": "'notes'", "empty": "''", "evil": EVIL}),
 }
 

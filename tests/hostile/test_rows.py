@@ -25,7 +25,7 @@ from tests import servers
 from tests.commands import ROOT
 from tests.hostile.conftest import staged
 from tests.hostile.onlookers import browse, let_go, look, mend
-from tests.hostile.rows import TOGETHER, WITHHELD, WRITABLE, Bad, of_columns
+from tests.hostile.rows import REFUSED, TOGETHER, WITHHELD, WRITABLE, Bad, of_columns
 from tests.posting import BANK, TOPOLOGY
 from tests.relaying import Recorder, Stage, handler
 
@@ -131,13 +131,30 @@ async def writer(stage: Stage) -> AsyncIterator[str]:
 
 async def test_what_is_the_servers_alone_no_writer_has_a_right_to(stage: Stage, writer: str) -> None:
     """By a position or a transaction of its own choice an event would hide, or hold back what others purge."""
-    for columns in WITHHELD.values():
+    for columns in (*WITHHELD.values(), *REFUSED.values()):
         with pytest.raises(
             asyncpg.InsufficientPrivilegeError, match="permission denied for table outbox_events"
         ):
             await written_by(stage, writer, columns)
     for columns in WRITABLE.values():
         await written_by(stage, writer, columns)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_orders_and_dates_events_is_refused_to_everybody_where_nobody_could_count_with_it(
+    stage: Stage, name: str
+) -> None:
+    """R9: also to whoever was granted to insert without a list of columns."""
+    with pytest.raises(asyncpg.CheckViolationError, match=f"outbox_events_{name.partition(' ')[0]}_check"):
+        await stage.witness.execute(Bad(REFUSED[name]).insert())
+
+
+@pytest.mark.parametrize("name", WITHHELD)
+async def test_what_is_the_servers_alone_harms_nobody_else_if_somebody_writes_it(
+    stage: Stage, name: str
+) -> None:
+    """R9: a relay that met a transaction yet to come read it again and again."""
+    await surrounded(stage, [Bad(WITHHELD[name])])
 
 
 async def written_by(stage: Stage, writer: str, columns: dict[str, str]) -> None:

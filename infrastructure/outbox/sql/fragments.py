@@ -41,11 +41,11 @@ def shown(moment: str) -> str:
 # that an event costs to make moments of them, for which few ask.
 MOMENTS = f"""
   timestamptz_send(
-    CASE WHEN {_WITHIN.format("occurred_at")} AND {_WITHIN.format("created_at")}
+    CASE WHEN {_WITHIN.format("occurred_at")}
           AND (event.not_before IS NULL OR {_WITHIN.format("not_before")})
           AND jsonb_typeof(payload) = 'object' AND jsonb_typeof(headers) = 'object' THEN occurred_at END
   ) AS occurred_at,
-  timestamptz_send(CASE WHEN {_WITHIN.format("created_at")} THEN event.created_at END) AS created_at,
+  timestamptz_send(event.created_at) AS created_at,
   CASE WHEN not_before IS NOT NULL THEN {shown("not_before")} END AS not_before
 """
 

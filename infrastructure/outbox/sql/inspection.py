@@ -60,7 +60,7 @@ CROSS JOIN LATERAL (
 SUMMARY = f"""
 event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_key,
 aggregate_version, source, became.status, became.retry_count, {shown("occurred_at")} AS occurred_at,
-{shown("created_at")} AS created_at, CASE WHEN not_before IS NOT NULL THEN {shown("not_before")} END AS not_before,
+created_at, CASE WHEN not_before IS NOT NULL THEN {shown("not_before")} END AS not_before,
 became.processed_at, became.error_message
 """
 # One event, by its id or its position, with what it said.

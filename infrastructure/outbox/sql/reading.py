@@ -89,7 +89,11 @@ WHERE <ours> AND position <= (SELECT last FROM stretch) ORDER BY position LIMIT 
 _RUNNING = "pg_snapshot_xip(:snapshot::text::pg_snapshot) AS running"
 _IS_BELOW = "position <= :position AND position > :floor::bigint"
 _OF_RUNNING = f"xid >= running AND xid <= running AND {_IS_BELOW}"
-_OF_YOUNGER = f"xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot) AND {_IS_BELOW}"
+# None that this server has yet to begin: a row that says so was written past us, and would come with each read.
+_OF_YOUNGER = (
+    "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot()) "
+    f"AND {_IS_BELOW}"
+)
 _KINDS_OF_LATE = (
     f"""
 SELECT late.* FROM {_RUNNING} CROSS JOIN LATERAL (

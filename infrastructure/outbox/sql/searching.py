@@ -18,7 +18,7 @@ CROSS JOIN LATERAL (
 _SUMMARY = f"""
 event.position, event.event_id, event.event_type, event.event_version, event.aggregate_type, event.aggregate_id,
 event.aggregate_key, event.aggregate_version, event.source, became.status, became.retry_count,
-{shown("event.occurred_at")} AS occurred_at, {shown("event.created_at")} AS created_at,
+{shown("event.occurred_at")} AS occurred_at, event.created_at,
 CASE WHEN event.not_before IS NOT NULL THEN {shown("event.not_before")} END AS not_before, became.processed_at,
 became.error_message
 """
