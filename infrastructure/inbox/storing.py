@@ -15,7 +15,7 @@ from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks
 from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
 from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import TAKE_KEYS
-from outbox_kernel.infrastructure.outbox.tables import AGGREGATE_STREAM_KEY, EVENT_ID_KEY
+from outbox_kernel.infrastructure.outbox.tables import EVENT_ID_KEY, QUEUES_STREAM_KEY
 from outbox_kernel.kernel.errors import ConcurrencyError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Storage:
             try:
                 return (await self._store(line, [event])).get(0)
             except _OF_A_ROW as error:
-                if error.constraint_name == AGGREGATE_STREAM_KEY:
+                if error.constraint_name == QUEUES_STREAM_KEY:
                     return _number_taken(event)
                 if error.constraint_name not in _AT_THIS_MOMENT:
                     # Its first line: the details show the row.

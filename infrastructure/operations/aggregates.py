@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 EVENTS_MAX = 50
 # Of what was emitted about an aggregate, which has no number, so many are looked at.
 EMITTED_MAX = 10_000
-# Beyond any that there is.
-_END = 2**62
+# Beyond any that there is, but for a number that somebody may have written.
+_END = 2**63 - 1
 
 
 @attrs.frozen
@@ -39,10 +39,14 @@ class Aggregate:
 
 @attrs.frozen
 class Place:
-    """Behind an event of an aggregate: its position, and the number that comes before."""
+    """Behind an event of an aggregate: its position, and the number that comes before.
+
+    Of what queues have brought, numbers count apart: whoever may write to a queue writes any.
+    """
 
     position: int = _END
     version: int = _END
+    brought: int = _END
 
 
 @attrs.frozen
@@ -68,14 +72,23 @@ async def events_of(desk: Desk, aggregate: Aggregate, behind: Place) -> Events:
         id=aggregate.id,
         position=behind.position,
         version=behind.version,
+        brought=behind.brought,
         events_max=EVENTS_MAX + 1,
         look_max=EMITTED_MAX,
     )
     told = [_told(row) for row in rows[:EVENTS_MAX]]
     if len(rows) <= EVENTS_MAX:
         return Events(told, None)
-    versions = [event.aggregate_version for event in told if event.aggregate_version is not None]
-    return Events(told, Place(told[-1].position, min([*versions, behind.version])))
+    ours, brought = (
+        [
+            each.aggregate_version
+            for each in told
+            if each.aggregate_version is not None and (each.source is None) == is_ours
+        ]
+        for is_ours in (True, False)
+    )
+    last = Place(told[-1].position, min(ours, default=behind.version), min(brought, default=behind.brought))
+    return Events(told, last)
 
 
 def _told(row: Mapping[str, Any]) -> ToldEvent:

@@ -62,14 +62,15 @@ def insert_probe(schema: str | None) -> str:
     return _INSERT_PROBE.format(events=qualified("outbox_events", schema))
 
 
-# By the index of the streams' key. What was emitted into a stream has no number, and takes no id.
+# By the index of the streams' key. What was emitted into a stream has no number, and takes no id; nor does what a queue
+# has brought.
 # By LATERAL with a LIMIT, which no planner turns into a join: a connection keeps the plan that it has made while the
 # outbox was empty, and would read all of the type's events ever after.
 _FIND_LIVED = """
 SELECT born.id
 FROM unnest($2::uuid[]) AS born (id),
      LATERAL (SELECT FROM {events}
-              WHERE aggregate_type = $1 AND aggregate_id = born.id AND aggregate_version > 0
+              WHERE aggregate_type = $1 AND aggregate_id = born.id AND aggregate_version > 0 AND source IS NULL
               LIMIT 1) AS lived
 LIMIT 1
 """

@@ -31,6 +31,7 @@ from outbox_kernel.infrastructure.outbox.server_types import TransactionId
 # Names that errors are recognised by.
 EVENT_ID_KEY = "outbox_events_event_id_key"
 AGGREGATE_STREAM_KEY = "outbox_events_aggregate_stream_key"
+QUEUES_STREAM_KEY = "outbox_events_queues_stream_key"
 
 # PostgreSQL's own habits, so that nobody who knows psql is surprised.
 NAMING_CONVENTION = {
@@ -100,7 +101,20 @@ outbox_events = Table(
         "created_at BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00'", name="created_at"
     ),
     UniqueConstraint("event_id", name=EVENT_ID_KEY),
-    UniqueConstraint("aggregate_type", "aggregate_id", "aggregate_version", name=AGGREGATE_STREAM_KEY),
+    # Of what is written here, and of what each queue brings, apart: nobody who sends a message takes a number from a
+    # writer of ours.
+    Index(
+        AGGREGATE_STREAM_KEY,
+        *("aggregate_type", "aggregate_id", "aggregate_version"),
+        unique=True,
+        postgresql_where=text("source IS NULL"),
+    ),
+    Index(
+        QUEUES_STREAM_KEY,
+        *("aggregate_type", "aggregate_id", "aggregate_version", "source"),
+        unique=True,
+        postgresql_where=text("source IS NOT NULL"),
+    ),
     Index("outbox_events_xid_position_idx", "xid", "position"),
     # Of what handlers have recorded alone: what an event has caused is found by it. No longer than an entry may be.
     Index(

@@ -103,10 +103,22 @@ def _events() -> None:
         ),
         sa.PrimaryKeyConstraint("position", name="outbox_events_pkey"),
         sa.UniqueConstraint("event_id", name="outbox_events_event_id_key"),
-        sa.UniqueConstraint(
-            "aggregate_type", "aggregate_id", "aggregate_version", name="outbox_events_aggregate_stream_key"
-        ),
         comment="Domain events, written in the transaction of their change; never updated.",
+    )
+    of_stream = ["aggregate_type", "aggregate_id", "aggregate_version"]
+    op.create_index(
+        "outbox_events_aggregate_stream_key",
+        "outbox_events",
+        of_stream,
+        unique=True,
+        postgresql_where=sa.text("source IS NULL"),
+    )
+    op.create_index(
+        "outbox_events_queues_stream_key",
+        "outbox_events",
+        [*of_stream, "source"],
+        unique=True,
+        postgresql_where=sa.text("source IS NOT NULL"),
     )
     op.create_index("outbox_events_xid_position_idx", "outbox_events", ["xid", "position"])
     op.create_index(

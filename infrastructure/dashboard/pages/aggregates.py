@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from outbox_kernel.infrastructure.dashboard.operator import Right
 from outbox_kernel.infrastructure.dashboard.paging import FIELD, encoded, place_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
@@ -23,7 +25,7 @@ async def page(visit: Visit) -> Response:
         key = AggregateKey.parse(said)
     except ValueError:
         raise Refused(404, f"{said!r} names no aggregate: write TYPE:ID, or ID", "page") from None
-    place = place_of(visit.request, 2)
+    place = place_of(visit.request, 3)
     async with visit.board.looking() as desk:
         found = await find(desk, key)
         if not found:
@@ -36,7 +38,7 @@ async def page(visit: Visit) -> Response:
         aggregate=found[0],
         others=found[1:],
         events=events.events,
-        next=encoded(events.next.position, events.next.version) if events.next else None,
+        next=encoded(*attrs.astuple(events.next)) if events.next else None,
         is_first=place is None,
         from_field=FIELD,
         may_see=visit.may(Right.PAYLOAD),

@@ -56,6 +56,9 @@ FROM_NOW_ON = f"least({_LAST}, greatest(not_before, {NOW}))"
 # are all alike are: to measure it, each would have to be read.
 SIZE = "pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END"
 
+# Each index of an aggregate's events has a part of them: what is written here, and what queues have brought.
+SOURCES = ("source IS NULL", "source IS NOT NULL")
+
 # What a relay reads of an event.
 EVENT = (
     "position, event_id, event_type, event_version, aggregate_type, aggregate_id, aggregate_version, "

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import NOW, UNFINISHED, is_due, is_passed, shown
+from outbox_kernel.infrastructure.outbox.sql.fragments import (
+    NOW,
+    SOURCES,
+    UNFINISHED,
+    is_due,
+    is_passed,
+    shown,
+)
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, PASS
 
@@ -23,16 +30,19 @@ WHERE delivery.status = 'waiting' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """)
 
 # The aggregate types there are, hopping from one to the next.
-AGGREGATE_TYPES = Statement("""
+_NEXT_TYPE = """(
+    SELECT event.aggregate_type FROM {{outbox_events}} AS event
+    WHERE event.aggregate_type <which> AND {} ORDER BY event.aggregate_type LIMIT 1)"""
+_OF_EACH_SOURCE = f"least({', '.join(map(_NEXT_TYPE.format, SOURCES))}) AS aggregate_type"
+AGGREGATE_TYPES = Statement(f"""
 WITH RECURSIVE kind AS (
-  (SELECT aggregate_type FROM {outbox_events} WHERE aggregate_type IS NOT NULL ORDER BY aggregate_type LIMIT 1)
+  SELECT {_OF_EACH_SOURCE.replace("<which>", "IS NOT NULL")}
   UNION ALL
-  SELECT (SELECT event.aggregate_type FROM {outbox_events} AS event
-          WHERE event.aggregate_type > kind.aggregate_type ORDER BY event.aggregate_type LIMIT 1)
+  SELECT {_OF_EACH_SOURCE.replace("<which>", "> kind.aggregate_type")}
   FROM kind WHERE kind.aggregate_type IS NOT NULL
 )
 SELECT aggregate_type FROM kind WHERE aggregate_type IS NOT NULL
-""")
+""")  # noqa: S608 - ours
 
 # Find the position from which on everything was stored since a moment, by halves: positions go up with it.
 SINCE = Statement("""
@@ -74,10 +84,13 @@ FROM (
 {BECAME}
 """)  # noqa: S608 - ours
 
-# The events of an aggregate, by the index that has them together; its id comes in every reading.
-OF_AGGREGATE = """
+# The events of an aggregate, by the indexes that have them together; its id comes in every reading.
+_OF_SOURCE = (
+    "(SELECT * FROM {{outbox_events}} WHERE aggregate_type = kind AND aggregate_id = id AND {} OFFSET 0)"
+)
+OF_AGGREGATE = f"""
 unnest(:types::text[]) AS kind CROSS JOIN unnest(:ids::uuid[]) AS id CROSS JOIN LATERAL (
-  SELECT * FROM {outbox_events} WHERE aggregate_type = kind AND aggregate_id = id OFFSET 0) AS event
+  {" UNION ALL ".join(map(_OF_SOURCE.format, SOURCES))}) AS event
 """
 
 # An aggregate's events in order, with what they said.
@@ -204,6 +217,17 @@ SELECT current_user::text AS role, (SELECT relname FROM pg_class WHERE oid = rel
 FROM unnest(ARRAY['{outbox_events}', '{outbox_deliveries}', '{outbox_receipts}', '{outbox_subscriptions}',
                   '{outbox_relays}', '{outbox_cursors}', '{outbox_progress}', '{outbox_arrivals}']) AS relation (name)
 WHERE row_security_active(relation.name)
+""")
+
+# In which schemas everybody may create, of those in which this user's sessions look for what is named.
+OPEN_TO_ALL = Statement("""
+SELECT current_user::text AS role, quote_ident(schema.nspname) AS name
+FROM pg_settings AS path JOIN pg_namespace AS schema ON schema.nspname = ANY (
+  string_to_array(replace(replace(path.reset_val, '"', ''), '$user', current_user::text), ', ')
+) OR schema.oid = (SELECT relnamespace FROM pg_class WHERE oid = '{outbox_events}'::regclass)
+WHERE path.name = 'search_path' AND EXISTS (
+  SELECT FROM aclexplode(schema.nspacl) AS granted WHERE granted.grantee = 0 AND granted.privilege_type = 'CREATE')
+ORDER BY schema.nspname
 """)
 
 # Which of these rights to these tables, as whoever works in the outbox's schema finds them, this user has.

@@ -7,7 +7,7 @@ stream.
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import shown
+from outbox_kernel.infrastructure.outbox.sql.fragments import SOURCES, shown
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 _BECAME = """
@@ -91,31 +91,38 @@ CROSS JOIN LATERAL (
 
 # A page of an aggregate's events, the newest first: those with a number below one by the index of streams, and the
 # others, of which so many are looked at, below a position.
-OF_AGGREGATE = Statement(f"""
-SELECT {_SUMMARY}, event.payload::text AS payload, event.headers::text AS headers
-FROM (
+_NUMBERS = (":version", ":brought")
+_OF_SOURCE = """
   (SELECT * FROM {{outbox_events}}
-   WHERE aggregate_type = :type AND aggregate_id = :id AND aggregate_version < :version
+   WHERE aggregate_type = :type AND aggregate_id = :id AND aggregate_version < {1} AND {0}
    ORDER BY aggregate_version DESC LIMIT :events_max)
   UNION ALL
   (SELECT * FROM (
      SELECT * FROM {{outbox_events}}
-     WHERE aggregate_type = :type AND aggregate_id = :id AND aggregate_version IS NULL LIMIT :look_max) AS emitted
+     WHERE aggregate_type = :type AND aggregate_id = :id AND aggregate_version IS NULL AND {0}
+     LIMIT :look_max) AS emitted
    WHERE position < :position ORDER BY position DESC LIMIT :events_max)
+"""
+OF_AGGREGATE = Statement(f"""
+SELECT {_SUMMARY}, event.payload::text AS payload, event.headers::text AS headers
+FROM (
+  {"UNION ALL".join(map(_OF_SOURCE.format, SOURCES, _NUMBERS))}
   ORDER BY position DESC LIMIT :events_max
 ) AS event {_BECAME}
 ORDER BY event.position DESC
 """)  # noqa: S608 - ours
 
 # Which of these types have an aggregate of one of these ids, with its key as written.
-TYPES_OF_AGGREGATE = Statement("""
+_OF_TYPE = """
+  (SELECT aggregate_id, aggregate_key FROM {{outbox_events}} AS event
+   WHERE event.aggregate_type = kind.type AND event.aggregate_id = named.id AND {} LIMIT 1)
+"""
+TYPES_OF_AGGREGATE = Statement(f"""
 SELECT kind.type, event.aggregate_id, event.aggregate_key
 FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
-CROSS JOIN LATERAL (
-  SELECT aggregate_id, aggregate_key FROM {outbox_events} AS event
-  WHERE event.aggregate_type = kind.type AND event.aggregate_id = named.id LIMIT 1) AS event
+CROSS JOIN LATERAL ({"UNION ALL".join(map(_OF_TYPE.format, SOURCES))} LIMIT 1) AS event
 ORDER BY kind.type
-""")
+""")  # noqa: S608 - ours
 
 # What led to an event, from it backwards, each by the id that its headers name; what is purged ends it.
 CAUSES = Statement("""
