@@ -140,6 +140,18 @@ class TablesMissing(InfrastructureError):
         )
 
 
+class ForeignCode(InfrastructureError):
+    """The outbox's tables or views would call functions of somebody's own; `names` are those."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names: tuple[str, ...] = tuple(names)
+        super().__init__(
+            "the outbox would call what is not the server's own, with the rights of whoever reads it: "
+            f"{', '.join(names)}; drop that, and REVOKE CREATE on the schemas of the search path from whom you do not "
+            "trust; nothing was changed"
+        )
+
+
 class MigrationBlocked(InfrastructureError):
     """Another session holds a lock that the migration needs; nothing was changed."""
 

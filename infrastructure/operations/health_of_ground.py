@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok, warn
-from outbox_kernel.infrastructure.outbox.sql.inspection import HIDDEN, SEQUENCE, SESSION_DEFAULTS
+from outbox_kernel.infrastructure.outbox.sql.inspection import HIDDEN, OPEN_TO_ALL, SEQUENCE, SESSION_DEFAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _TIMEOUTS = (
 
 async def examine_ground(desk: Desk) -> list[Check]:
     """Check the sessions of whoever asks, what they see, and the positions of the log."""
-    sessions, sight = await _sessions(desk), await _row_security(desk)
+    sessions, sight = [*await _sessions(desk), await _schemas(desk)], await _row_security(desk)
     if sight.state != "ok":
         return [*sessions, sight]  # whatever is read is an error
     return [*sessions, sight, await _positions(desk)]
@@ -67,6 +67,20 @@ def _short(role: str, settings: Mapping[str, str]) -> Iterator[Check]:
                 f"{name} is {milliseconds:g} ms for sessions of user {role!r}: what handlers do may fail by that alone",
                 f"ALTER ROLE \"{role}\" SET {name} = '30s', or what a handler may take",
             )
+
+
+async def _schemas(desk: Desk) -> Check:
+    """Check the search path: those of relays pin it, and those of handlers and of the application do not."""
+    found = await desk.run(OPEN_TO_ALL)
+    if not found:
+        return ok("schemas", "nobody creates in them who was not granted it by name")
+    names = ", ".join(row["name"] for row in found)
+    return warn(
+        "schemas",
+        f"everybody may create in {names}, where sessions of user {found[0]['role']!r} look for functions: one of "
+        "somebody's own that fits better than the server's runs with that user's rights",
+        f"REVOKE CREATE ON SCHEMA {names} FROM PUBLIC",
+    )
 
 
 async def _row_security(desk: Desk) -> Check:

@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.errors import (
     WrongEncoding,
 )
 from outbox_kernel.infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
+from outbox_kernel.infrastructure.outbox.foreign_code import require_none
 from outbox_kernel.infrastructure.outbox.key_table import outbox_subject_keys
 from outbox_kernel.infrastructure.outbox.statements import count_undelivered
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
@@ -55,7 +56,7 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _SETTINGS = "SELECT current_setting('search_path'), current_setting('lock_timeout')"
 _SET_BACK = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
 # One key for all branches of a database, in which advisory locks are counted.
-ADVISORY_LOCK = "hashtextextended('outbox-kernel migrate', 0)"
+ADVISORY_LOCK = "pg_catalog.hashtextextended('outbox-kernel migrate', 0)"
 
 # From the revisions of a branch, and those the database is at, to the way to go.
 Route = Callable[["ScriptDirectory", Any], Iterable["RevisionStep"]]
@@ -198,18 +199,20 @@ def _run(branch: Branch, route: Route, options: dict[str, Any], **target: Any) -
         # Alembic's `op` is one for the whole process: taken only now that this is the one that migrates.
         with Operations.context(context):
             context.run_migrations()
+        if branch.name == OUTBOX_BRANCH and context.connection is not None and not context.as_sql:
+            require_none(context.connection)
     return done
 
 
 def _preamble(branch: Branch) -> Iterable[str]:
     """Wait for our turn, then take care not to make others wait; point at the schema."""
     yield f"SET LOCAL lock_timeout = '{TURN_SECONDS_MAX * 1000:.0f}ms'"
-    yield f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})"
+    yield f"SELECT pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK})"
     yield f"SET LOCAL lock_timeout = '{TABLE_LOCK_SECONDS_MAX * 1000:.0f}ms'"
     if branch.schema is not None:
         # Asked first, since CREATE SCHEMA IF NOT EXISTS needs the right to create even where it exists.
         yield (
-            f"DO $$ BEGIN IF to_regnamespace('{branch.schema}') IS NULL THEN "
+            f"DO $$ BEGIN IF pg_catalog.to_regnamespace('{branch.schema}') IS NULL THEN "
             f'CREATE SCHEMA "{branch.schema}"; END IF; END $$'
         )
         yield f'SET LOCAL search_path = "{branch.schema}"'
