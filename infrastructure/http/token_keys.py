@@ -37,14 +37,28 @@ RSA_BITS_MIN = 2048
 _MAKE_ONE = "make one with `openssl rand -hex 32`"
 _PEM = "write the public key in PEM, which begins with -----BEGIN PUBLIC KEY-----"
 
+_JSON = re.compile(r'\s*[\[{].*"', re.DOTALL)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//|\S*[:/])")
 _PATH = re.compile(
     r"[~.]{0,2}/|[A-Za-z]:\\|.*\.(pem|key|pub|der|crt|cer|json|jwks?|txt|p8|asc)$", re.IGNORECASE
 )
-_BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9+/]+={0,2}")
+# Names between slashes, without a scheme or an ending: no base64, which has no slash beside one of these.
+_NAMES = re.compile(r"(?=.*[._~-])[\w.~-]+(/[\w.~-]+)+/?")
+_BASE64 = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9+=])[A-Za-z0-9+/]+={0,2}")
 _OPENSSH = re.compile(r"(ssh-|ecdsa-|sk-)\S+ AAAA|AAAA[BE]3Nz")
 _TOKEN = re.compile(r"eyJ[\w-]*\.[\w-]+\.[\w-]*")
-_PLACEHOLDER = re.compile(r"[$<{%]+[({]?.*[>)}%]|\$\w+")
+_PLACEHOLDER = re.compile(
+    r"[$<{%]+[({]?[\w .:-]*[>)}%]+|\$\w+|([a-z]+:)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)+"
+    r"|.*(change|replace)[-_ ]?(me|this).*|.*placeholder.*|.*your[-_ ]([\w]+[-_ ])*(secret|key).*"
+)
+# Those that are printed where many read how to sign tokens.
+_KNOWN = frozenset(
+    {
+        "a-string-secret-at-least-256-bits-long",
+        "09d25e094faa6ca2556c818166b7a9563b93f7099f6f0f4caa6cf63b88e8d3e7",
+    }
+)
+_POINT_BYTES = 65
 
 
 def read_key(text: str) -> tuple[Any, str]:
@@ -75,8 +89,10 @@ def _read_public_key(text: str) -> tuple[Any, str]:
 
 
 def _check_secret(text: str) -> None:
+    # In quotes that nobody took off it is the same.
+    bare = text.strip().strip("\"'<>")
     for is_so, sentence in _NO_SECRETS:
-        if is_so(text):
+        if is_so(text) or is_so(bare):
             raise BadSetting(KEY, sentence)
     if len(text.encode()) < SECRET_BYTES_MIN:
         raise BadSetting(KEY, f"is shorter than {SECRET_BYTES_MIN} bytes, which can be guessed: {_MAKE_ONE}")
@@ -86,7 +102,8 @@ def _check_secret(text: str) -> None:
 
 def _is_path(text: str) -> bool:
     # A secret in base64 may begin with a slash as well, and then it is no file.
-    return _is_there(text) or (_PATH.match(text) is not None and _BASE64.fullmatch(text) is None)
+    looks_so = _PATH.match(text) is not None or _NAMES.fullmatch(text) is not None
+    return _is_there(text) or (looks_so and _BASE64.fullmatch(text) is None)
 
 
 def _is_there(text: str) -> bool:
@@ -96,16 +113,33 @@ def _is_there(text: str) -> bool:
         return False  # too long for a name, or none
 
 
-def _is_der(text: str) -> bool:
+def _is_wrapped(text: str) -> bool:
+    """Whether it is a key of whichever form in base64 or hex, as tools hand on what has lines."""
     written = "".join(text.split()).replace("\\n", "").rstrip("=")
     for decoded in (_from_base64, bytes.fromhex):
-        for load in (load_der_public_key, load_der_x509_certificate, _load_private_key):
-            try:
-                load(decoded(written))
-            except (ValueError, TypeError, UnsupportedAlgorithm):
-                continue
+        try:
+            content = decoded(written)
+        except ValueError:
+            continue
+        if b"-----BEGIN" in content or (content.lstrip().startswith(b"{") and b'"kty"' in content):
+            return True
+        if any(_loads(load, content) for load in _LOADERS):
             return True
     return False
+
+
+def _loads(load: Callable[[bytes], object], content: bytes) -> bool:
+    try:
+        load(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _load_point(content: bytes) -> object:
+    if len(content) != _POINT_BYTES:
+        raise ValueError("a point of the curve has another length")
+    return EllipticCurvePublicKey.from_encoded_point(SECP256R1(), content)
 
 
 def _from_base64(text: str) -> bytes:
@@ -114,6 +148,9 @@ def _from_base64(text: str) -> bytes:
 
 def _load_private_key(content: bytes) -> object:
     return load_der_private_key(content, None)
+
+
+_LOADERS = (load_der_public_key, load_der_x509_certificate, _load_private_key, _load_point)
 
 
 def _bits(text: str) -> float:
@@ -128,11 +165,15 @@ _NO_SECRETS: tuple[tuple[Callable[[str], Any], str], ...] = (
         lambda text: "PUBLIC KEY" in text or "CERTIFICATE" in text or "PRIVATE KEY" in text,
         f"is a key whose frame is damaged: {_PEM}",
     ),
-    (lambda text: text.lstrip().startswith(("{", "[")), f"is a JSON Web Key, which is not read here: {_PEM}"),
+    (
+        _JSON.match,
+        f"is a JSON Web Key, which is not read here: {_PEM}",
+    ),
     (_URL.match, f"is an address, and nothing is fetched from there: {_PEM}, or a secret that you share"),
     (_PLACEHOLDER.fullmatch, "is a placeholder that nothing was put into: write the key itself"),
+    (_KNOWN.__contains__, f"is printed in a tutorial, where everybody reads it: {_MAKE_ONE}"),
     (_is_path, "is the path of a file, which is not read: write what is in the file"),
     (_OPENSSH.match, f"is a public key in the form of OpenSSH: {_PEM} (`ssh-keygen -e -m pkcs8`)"),
     (_TOKEN.fullmatch, "is a token, and not the key that tokens are signed with: write that"),
-    (_is_der, f"is a key or a certificate without its frame: {_PEM}"),
+    (_is_wrapped, f"is a key or a certificate without its frame: {_PEM}"),
 )

@@ -53,10 +53,19 @@ def bare_keys() -> dict[str, str]:
             f"{name} in lines": base64.encodebytes(der).decode(),
             f"{name} in lines as one": base64.encodebytes(der).decode().replace("\n", "\\n"),
             f"{name} in hex": der.hex(),
+            f"{name}, its PEM in base64": base64.b64encode(public(private, Encoding.PEM)).decode(),
+            f"{name}, its PEM in hex": public(private, Encoding.PEM).hex(),
             f"{name}, the private one": base64.b64encode(own(private)).decode(),
         }
     pkcs1 = public(PRIVATE["rsa"], form=PublicFormat.PKCS1)
-    return {**found, "rsa by PKCS #1": base64.b64encode(pkcs1).decode()}
+    point = public(PRIVATE["p256"], Encoding.X962, PublicFormat.UncompressedPoint)
+    jwk = b'{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}'
+    return {
+        **found,
+        "rsa by PKCS #1": base64.b64encode(pkcs1).decode(),
+        "p256 as a point": base64.b64encode(point).decode(),
+        "a JSON Web Key in base64": base64.urlsafe_b64encode(jwk).decode().rstrip("="),
+    }
 
 
 BARE = bare_keys()
@@ -70,6 +79,16 @@ NO_SECRETS = {
     "~/keys/of/the/outbox/production/public-key": "is the path of a file",
     "C:\\keys\\of the outbox\\production\\public": "is the path of a file",
     "keys-of-the-outbox-in-production-public.pub": "is the path of a file",
+    "id.example.org/.well-known/openid-configuration": "is the path of a file",
+    "secrets/jwt/production/signing-key-of-2026": "is the path of a file",
+    '"https://id.example.org/.well-known/jwks.json"': "is an address",
+    "<https://id.example.org/.well-known/jwks.json>": "is an address",
+    "OUTBOX_API_TOKEN_KEY_OF_OUR_PRODUCTION": "is a placeholder",
+    "env:OUTBOX_API_TOKEN_KEY_OF_PRODUCTION": "is a placeholder",
+    "change-me-before-you-go-to-production-2026": "is a placeholder",
+    "your-256-bit-secret-goes-here-in-production": "is a placeholder",
+    "a-string-secret-at-least-256-bits-long": "is printed in a tutorial",
+    "09d25e094faa6ca2556c818166b7a9563b93f7099f6f0f4caa6cf63b88e8d3e7": "is printed in a tutorial",
     '{"keys": [{"kty": "RSA", "n": "0vx7", "e": "AQAB"}]}': "is a JSON Web Key",
     "${OUTBOX_API_TOKEN_KEY_OF_PRODUCTION}": "is a placeholder",
     "$OUTBOX_API_TOKEN_KEY_OF_OUR_PRODUCTION": "is a placeholder",
@@ -81,7 +100,7 @@ NO_SECRETS = {
     public(PRIVATE["ed25519"], Encoding.OpenSSH, PublicFormat.OpenSSH).decode(): "in the form of OpenSSH",
     "x" * 64: "the same again and again",
     "hunter2" * 6: "the same again and again",
-    "changeme-changeme-changeme-changeme": "the same again and again",
+    "changeme-changeme-changeme-changeme": "is a placeholder",
     "0123" * 20: "the same again and again",
     secrets.token_hex(15): "is shorter than 32 bytes",
 }
@@ -121,11 +140,12 @@ def test_the_path_of_a_file_that_is_there_is_no_secret(tmp_path: Path) -> None:
         lambda: secrets.token_urlsafe(32),
         lambda: base64.b64encode(os.urandom(32)).decode(),
         lambda: "/" + base64.b64encode(os.urandom(32)).decode(),
+        lambda: base64.b85encode(os.urandom(32)).decode(),
         lambda: "a sentence of words that nobody else would think of",
     ],
 )
 def test_a_secret_of_any_make_is_taken(make: Any) -> None:
-    for _ in range(100):
+    for _ in range(500):
         BearerTokens(make())
 
 
