@@ -1,7 +1,8 @@
 """A small HTTP server for `/metrics`, in processes that serve nothing else (O4).
 
-It answers one request per connection and knows two addresses. Who is slow is hung up on, and who comes while as many as
-it takes are there is turned away, so that nobody can hold the process up by asking.
+It answers one request per connection and knows two addresses. Who is slow is hung up on. When as many as it takes are
+there, whoever has not asked for the longest makes room, and where all have asked, who comes is turned away: so nobody
+can hold the process up by asking, or keep others out by not asking.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class MetricsServer:
         self._render = render
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        # Those that have not asked yet, the oldest first.
+        self._silent: dict[asyncio.Task[None], None] = {}
 
     async def start(self, listening: socket.socket) -> None:
         """Begin to serve."""
@@ -49,21 +52,40 @@ class MetricsServer:
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= CONNECTIONS_MAX:
+        if task is None or not self._has_room():
             writer.transport.abort()
             return
         self._connections.add(task)
+        self._silent[task] = None
         try:
             # A peer that has gone, or is slow, is its own affair; cancelled, it ends here, or asyncio would log it.
             with suppress(OSError, TimeoutError, asyncio.CancelledError):
-                await self._answer(reader, writer)
+                await self._answer(task, reader, writer)
         finally:
-            self._connections.discard(task)
+            self._let_go(task)
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _has_room(self) -> bool:
+        """Say whether one more is taken, for which whoever is silent for the longest may have to go."""
+        if len(self._connections) < CONNECTIONS_MAX:
+            return True
+        if not self._silent:
+            return False
+        oldest = next(iter(self._silent))
+        self._let_go(oldest)
+        oldest.cancel()
+        return True
+
+    def _let_go(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self._silent.pop(task, None)
+
+    async def _answer(
+        self, task: asyncio.Task[None], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         async with asyncio.timeout(REQUEST_SECONDS_MAX):
             request = await _head_of(reader)
+        self._silent.pop(task, None)
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             status, body, kind = await self._answer_to(request)
             head = (

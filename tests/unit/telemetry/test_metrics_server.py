@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 
 import httpx
@@ -12,7 +12,9 @@ import pytest
 from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.telemetry import serving
 from outbox_kernel.infrastructure.telemetry.prometheus import CONTENT_TYPE
-from outbox_kernel.infrastructure.telemetry.serving import HEAD_BYTES_MAX, MetricsServer
+from outbox_kernel.infrastructure.telemetry.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
+
+ASK = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 
 async def text() -> str:
@@ -20,9 +22,9 @@ async def text() -> str:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[str]:
+async def served(render: Callable[[], Awaitable[str]] = text) -> AsyncIterator[str]:
     with closing(listen("127.0.0.1", 0)) as listening:
-        server = MetricsServer(text)
+        server = MetricsServer(render)
         await server.start(listening)
         try:
             yield url_of(listening)
@@ -90,12 +92,33 @@ async def test_who_is_slow_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> Non
         assert await said(url, b"GET /metr") == b""
 
 
+async def test_who_never_asks_keeps_nobody_out() -> None:
+    """R12: whoever has said nothing for the longest makes room, each time."""
+    async with served() as url, AsyncExitStack() as there:
+        silent = [
+            (await there.enter_async_context(connected(url, b"GET /metrics HTTP/1.1\r\n")))[0]
+            for _ in range(CONNECTIONS_MAX)
+        ]
+        for _ in range(2):
+            assert (await said(url, ASK)).startswith(b"HTTP/1.1 200 ")
+        with suppress(ConnectionError):
+            assert await silent[0].read() == b""
+        assert [each.at_eof() for each in silent[2:]] == [False] * (CONNECTIONS_MAX - 2)
+
+
 async def test_no_more_are_let_in_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "CONNECTIONS_MAX", 1)
-    async with served() as url, connected(url, b"GET /metrics HTTP/1.1\r\n") as (reader, writer):
-        # The first has been taken by now, since connections are taken in turn.
-        assert await said(url, b"GET /metrics HTTP/1.1\r\n\r\n") == b""
-        writer.write(b"\r\n")
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow_text() -> str:
+        asked.set()
+        await gate.wait()
+        return await text()
+
+    async with served(slow_text) as url, connected(url, ASK) as (reader, _):
+        await asked.wait()
+        assert await said(url, ASK) == b""
+        gate.set()
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
 
 
