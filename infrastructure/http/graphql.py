@@ -30,7 +30,15 @@ from strawberry.types import get_object_definition
 from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable, too_large
 from outbox_kernel.infrastructure.http.graphql_size import SizeLimiter
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE
-from outbox_kernel.infrastructure.http.problems import KIND_PREFIX, UNEXPECTED, Problem, Refused, problem_of
+from outbox_kernel.infrastructure.http.problems import (
+    KIND_PREFIX,
+    RETRY_AFTER,
+    UNAVAILABLE,
+    UNEXPECTED,
+    Problem,
+    Refused,
+    problem_of,
+)
 from outbox_kernel.infrastructure.http.scope import container_of
 from outbox_kernel.kernel.context import current_headers
 
@@ -51,6 +59,7 @@ ALIASES_MAX = 15
 TOKENS_MAX = 2_000
 TEXT_CHARACTERS_MAX = 20_000
 NAME_CHARACTERS_MAX = 1_000
+_OUTAGE = KIND_PREFIX + UNAVAILABLE.kind
 _WHICH = Problem(
     400,
     "which_operation",
@@ -104,6 +113,8 @@ def router_of(apis: Sequence[Api], bytes_max: int) -> APIRouter | None:
             raise Refused(_WHICH) from None
         told: dict[str, Any] = {"data": result.data}
         if result.errors:
+            if any((error.extensions or {}).get("type") == _OUTAGE for error in result.errors):
+                request.app.state.health.doubt()
             told["errors"] = [error.formatted for error in _worth_telling(result.errors)]
         return told
 
@@ -209,5 +220,7 @@ def _told(error: GraphQLError) -> GraphQLError:
             "type": KIND_PREFIX + problem.kind,
             "status": problem.status,
             "request_id": current_headers()["request_id"],
+            # An answer of GraphQL has one head for all of its fields.
+            **({"retry_after": int(problem.headers[RETRY_AFTER])} if RETRY_AFTER in problem.headers else {}),
         },
     )

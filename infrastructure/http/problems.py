@@ -34,6 +34,7 @@ PROBLEM_TYPE = "application/problem+json"
 _RENAMED = {413: "Content Too Large", 422: "Unprocessable Content"}
 KIND_PREFIX = "urn:problem:"
 RETRY_SECONDS = 5
+RETRY_AFTER = "retry-after"
 ERRORS_SHOWN_MAX = 20
 NAME_CHARACTERS_MAX = 100
 
@@ -103,7 +104,7 @@ UNAVAILABLE = Problem(
     503,
     "unavailable",
     "this service cannot reach what it needs right now: send the request again later, after a look whether it was done",
-    headers={"retry-after": str(RETRY_SECONDS)},
+    headers={RETRY_AFTER: str(RETRY_SECONDS)},
 )
 
 

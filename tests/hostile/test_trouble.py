@@ -6,6 +6,7 @@ The disk is told to be full by a trigger, with the error that the server has for
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -13,14 +14,18 @@ from uuid import uuid4
 import asyncpg
 import httpx
 import pytest
+from lagom import Container
 
+from contexts.families.use_cases import FamiliesUnitOfWork
+from outbox_kernel.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
+from outbox_kernel.infrastructure.http import BearerTokens, create_app
 from outbox_kernel.infrastructure.http.health import Health
 from outbox_kernel.infrastructure.http.problems import Refused
 from outbox_kernel.infrastructure.settings import Settings
 from tests import servers
-from tests.asking import USER, bearer, problem
+from tests.asking import KEY, USER, asking, bearer, problem
 from tests.hostile.conftest import Api, serving
 from tests.migrated import migrated_database
 from tests.waiting import until
@@ -107,6 +112,7 @@ def is_told_as_passing(answer: httpx.Response) -> None:
         (error,) = answer.json()["errors"]
         assert error["extensions"]["status"] == 503
         assert error["extensions"]["type"] == "urn:problem:unavailable"
+        assert error["extensions"]["retry_after"] > 0
     else:
         assert problem(answer, 503)["type"] == "unavailable"
         assert int(answer.headers["retry-after"]) > 0
@@ -161,6 +167,23 @@ async def test_what_passes_is_503_and_not_ready_and_no_traceback(
     assert sum("not ready" in line["message"] for line in said) == (name != "read-only")
     await until(lambda: is_ready(client))
     assert (await sign_up(client)).status_code == 201
+
+
+async def test_what_graphql_refuses_for_an_outage_makes_ready_look_anew() -> None:
+    """R14: whoever asks by GraphQL alone is not to be sent requests until it is next due."""
+
+    def away() -> FamiliesUnitOfWork:
+        raise DatabaseUnreachable("nobody answers: look whether it runs")
+
+    doubts: list[str] = []
+    container = Container()
+    container[Settings] = Settings(contexts=("contexts.families",))
+    container[FamiliesUnitOfWork] = away  # type: ignore[type-abstract]
+    app = create_app(container, BearerTokens(KEY))
+    app.state.health = SimpleNamespace(doubt=lambda: doubts.append("doubt"))
+    async with asking(app) as client:
+        is_told_as_passing(await ask(client, *GRAPHQL))
+    assert doubts == ["doubt"]
 
 
 async def test_a_pool_that_has_no_connection_to_give_in_time_is_not_ready(database: str) -> None:

@@ -26,6 +26,9 @@ CHARACTERS_MIN = 4
 PIECE_CHARACTERS = 8
 # What is longer is not searched for, nor searched: nothing of such an error is told.
 CHARACTERS_MAX = 200_000
+# How much is shown of what is longer and holds no secret.
+CHARACTERS_SHOWN = 10_000
+CAUSES_MAX = 20
 NOT_SHOWN = f"{MASK} (what it says is not shown: it, or what it may quote, is too long to look through)"
 
 
@@ -68,10 +71,32 @@ def scrubbed(text: str, secrets: Sequence[str]) -> str:
 
 def traceback_of(error: BaseException | None, secrets: Sequence[str]) -> BaseException | None:
     """Return what to log for an error: itself, or its traceback without what may not be told."""
-    if error is None or not secrets:
+    if error is None or not (secrets or _is_long(error)):
         return error
     told = "".join(traceback.TracebackException.from_exception(error).format())
-    return Scrubbed(f"{type(error).__name__}\n{scrubbed(told, secrets)}")
+    return Scrubbed(f"{type(error).__name__}\n{_shortened(scrubbed(told, secrets))}")
+
+
+def _is_long(error: BaseException) -> bool:
+    """Whether its words, or those of what it was raised for, would fill a log that does not cut them as ours does."""
+    cause: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if cause is None:
+            return False
+        try:
+            if len(str(cause)) > CHARACTERS_MAX:
+                return True
+        except Exception:  # noqa: BLE001 - an error's words are somebody else's code, and whoever logs it meets them too
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= CHARACTERS_MAX:
+        return text
+    half = CHARACTERS_SHOWN // 2
+    return f"{text[:half]} […{len(text) - 2 * half:,} characters cut…] {text[-half:]}"
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import (
+    CHARACTERS_SHOWN,
     NOT_SHOWN,
     scrubbed,
     secrets_of,
@@ -110,3 +111,23 @@ def test_a_traceback_is_logged_without_what_its_errors_say_of_it(caplog: pytest.
     assert "KeyError: '***'" in caplog.text
     assert "in deliver" in caplog.text
     assert "byron" not in caplog.text.lower()
+
+
+def test_what_would_fill_a_log_is_told_in_short_with_where_it_was_raised() -> None:
+    """R12: also where it is what another was raised for, and has no secret."""
+    failed = KeyError("no")
+    failed.__cause__ = ValueError("begin" + "x" * 10_000_000)
+    told = str(traceback_of(failed, ()))
+    assert len(told) < 2 * CHARACTERS_SHOWN
+    assert "ValueError: begin" in told
+    assert "characters cut…]" in told
+    assert "KeyError: 'no'" in told
+
+
+def test_an_error_without_words_of_its_own_is_logged_as_it_is() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    error = Mute()
+    assert traceback_of(error, ()) is error
