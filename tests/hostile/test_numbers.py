@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from outbox_kernel.infrastructure.inbox.messages import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
-from outbox_kernel.infrastructure.operations import Desk, stories
+from outbox_kernel.infrastructure.operations import Desk, searching, stories
 from outbox_kernel.infrastructure.operations.aggregates import EVENTS_MAX, Place, events_of, find
 from outbox_kernel.infrastructure.operations.selection import AggregateKey
 from outbox_kernel.infrastructure.operations.stories import ToldEvent
@@ -95,5 +95,11 @@ async def test_its_history_has_all_of_it_whatever_numbers_are_sent(stage: Stage)
         told += [said(each) for each in page.events]
         place = page.next
     assert told == ["forged", "forged", *reversed(whats), "ada"]
+    sought: list[UUID] = []
+    before: int | None = None
+    while not sought or before is not None:
+        walked = await searching.search(desk, searching.Query(aggregate=key), before)
+        sought, before = [*sought, *(each.event_id for each in walked.events)], walked.next
+    assert len(sought) == len({*sought}) == len(told)
     history = await stories.history(desk, key)
     assert sorted(said(each) for each in history) == sorted(told)

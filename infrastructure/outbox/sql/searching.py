@@ -38,24 +38,27 @@ _OF_LOG = """
 SELECT * FROM {outbox_events} WHERE position < :before AND position >= :first ORDER BY position DESC LIMIT :look_max
 """
 # In an aggregate numbers rise as positions do: from the event where the last stretch has ended, its number leads on.
-_OF_STREAM = """
-SELECT event.* FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
-CROSS JOIN LATERAL (
-  (SELECT * FROM {outbox_events} WHERE aggregate_type = kind.type AND aggregate_id = named.id
+# What queues have brought is numbered by others, and leads nobody through what was written here.
+_OF_PART = """
+  (SELECT * FROM {{outbox_events}} WHERE aggregate_type = kind.type AND aggregate_id = named.id AND {0}
      AND aggregate_version < coalesce((
-       SELECT aggregate_version FROM {outbox_events}
-       WHERE position = :before AND aggregate_type = kind.type AND aggregate_id = named.id), 9223372036854775807)
+       SELECT aggregate_version FROM {{outbox_events}}
+       WHERE position = :before AND aggregate_type = kind.type AND aggregate_id = named.id AND {0}
+     ), 9223372036854775807)
      AND position < :before AND position >= :first
    ORDER BY aggregate_version DESC LIMIT :look_max)
   UNION ALL
   (SELECT * FROM (
-     SELECT * FROM {outbox_events}
-     WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL
+     SELECT * FROM {{outbox_events}}
+     WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL AND {0}
      LIMIT :emitted_max) AS emitted
    WHERE position < :before AND position >= :first ORDER BY position DESC LIMIT :look_max)
-) AS event
-ORDER BY event.position DESC LIMIT :look_max
 """
+_OF_STREAM = f"""
+SELECT event.* FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
+CROSS JOIN LATERAL ({"UNION ALL".join(map(_OF_PART.format, SOURCES))}) AS event
+ORDER BY event.position DESC LIMIT :look_max
+"""  # noqa: S608 - ours
 
 
 def _walk(stretch: str) -> Statement:
@@ -79,15 +82,17 @@ WALK = _walk(_OF_LOG)
 WALK_STREAM = _walk(_OF_STREAM)
 
 # Whether one of these aggregates has as many events without a number, which have no order in that index.
-HAS_MANY_EMITTED = Statement("""
+_EMITTED = """
+  SELECT count(*) AS events FROM (
+    SELECT FROM {{outbox_events}}
+    WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL AND {}
+    LIMIT :emitted_max) AS few
+"""
+HAS_MANY_EMITTED = Statement(f"""
 SELECT coalesce(bool_or(emitted.events >= :emitted_max), false) AS has_many
 FROM unnest(:types::text[]) AS kind (type) CROSS JOIN unnest(:ids::uuid[]) AS named (id)
-CROSS JOIN LATERAL (
-  SELECT count(*) AS events FROM (
-    SELECT FROM {outbox_events}
-    WHERE aggregate_type = kind.type AND aggregate_id = named.id AND aggregate_version IS NULL
-    LIMIT :emitted_max) AS few) AS emitted
-""")
+CROSS JOIN LATERAL ({"UNION ALL".join(map(_EMITTED.format, SOURCES))}) AS emitted
+""")  # noqa: S608 - ours
 
 # A page of an aggregate's events, the newest first: those with a number below one by the index of streams, and the
 # others, of which so many are looked at, below a position.
