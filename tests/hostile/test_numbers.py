@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from outbox_kernel.infrastructure.inbox.messages import Received
+from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk, searching, stories
 from outbox_kernel.infrastructure.operations.aggregates import EVENTS_MAX, Place, events_of, find
