@@ -6,8 +6,7 @@ import errno
 import socket
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
-
-BACKLOG_MAX = 2048
+from outbox_kernel.infrastructure.limits import BACKLOG_MAX
 
 
 class AddressRefused(InfrastructureError):

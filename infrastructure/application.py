@@ -27,6 +27,7 @@ from outbox_kernel.infrastructure.environment import refuse_unknown_names
 from outbox_kernel.infrastructure.errors import ArgumentRefused, BadSetting, EngineRefused, NothingToDeliverTo
 from outbox_kernel.infrastructure.given import check_given, check_lifespan, entered, packages_of
 from outbox_kernel.infrastructure.hosting import Hosted, about_relay, relay_engine
+from outbox_kernel.infrastructure.limits import DASHBOARD_POOL_SECONDS_MAX, DASHBOARD_POOL_SIZE_MAX
 from outbox_kernel.infrastructure.operations.desk import desk
 from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
@@ -64,10 +65,6 @@ A = TypeVar("A")
 S = TypeVar("S")
 
 _log = logging.getLogger("outbox.start")
-
-# Pages take milliseconds, and few people look at once.
-DASHBOARD_POOL_SIZE = 5
-DASHBOARD_POOL_SECONDS_MAX = 2.0
 
 
 class Outbox:
@@ -313,7 +310,7 @@ class Outbox:
             create_engine(
                 self.settings.required_database_url,
                 session_defaults={"application_name": "outbox-kernel dashboard"},
-                pool_size=DASHBOARD_POOL_SIZE,
+                pool_size=DASHBOARD_POOL_SIZE_MAX,
                 max_overflow=0,
                 pool_timeout=DASHBOARD_POOL_SECONDS_MAX,
             )

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
+from outbox_kernel.infrastructure.limits import KEY_BYTES_READ_MAX, TOKEN_KEY_BYTES
 from outbox_kernel.infrastructure.master_keys import MasterKeys, new_master_key
 from outbox_kernel.infrastructure.postgres.unprivileged import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-KEY_BYTES = 32
-KEY_BYTES_READ_MAX = 4096
 _OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 # Where everybody may enter, since the server that root starts runs as another user.
 ROOTS_DATA = Path("/var/lib")
@@ -78,7 +77,7 @@ class DevFolder:
     def token_key(self) -> str | None:
         """Return the key that tokens are signed with, if one was made here; none that others may have put there."""
         key = self._read(self._token_file)
-        if key and (len(key) < KEY_BYTES or not key.isascii()):
+        if key and (len(key) < TOKEN_KEY_BYTES or not key.isascii()):
             raise FolderRefused(
                 self._token_file, "holds no key that serves: remove this file, and `outbox dev` makes another"
             )
@@ -86,7 +85,7 @@ class DevFolder:
 
     def made_token_key(self) -> str:
         """Return that key, the same in every run; only this user may read it."""
-        return self.token_key() or self._write(self._token_file, secrets.token_hex(KEY_BYTES))
+        return self.token_key() or self._write(self._token_file, secrets.token_hex(TOKEN_KEY_BYTES))
 
     def made_master_keys(self) -> MasterKeys:
         """Return the key that sealed fields need, the same in every run; only this user may read it."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.limits import POOL_SIZE_MAX
 from outbox_kernel.infrastructure.postgres.engine import create_engine
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.settings import Settings
 
 _log = logging.getLogger("outbox.relay")
-
-# Handlers hold a connection for the length of a transaction; those that hold one for a whole run take turns.
-POOL_SIZE_MAX = 20
 
 
 def relay_engine(settings: Settings, relay_settings: RelaySettings) -> AsyncEngine:

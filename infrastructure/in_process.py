@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.calling import caller
 from outbox_kernel.infrastructure.errors import NoStoreToWaitIn
+from outbox_kernel.infrastructure.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import secrets_of, traceback_of
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.in_process")
-
-# How long a handler whose time is over may take to end.
-GRACE_SECONDS = 5.0
 
 
 class InProcessEventDispatcher:

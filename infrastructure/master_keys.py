@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Self
 import attrs
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.limits import MASTER_KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = "OUTBOX_MASTER_KEYS"
 FILE_VARIABLE = "OUTBOX_MASTER_KEYS_FILE"
-KEY_BYTES = 32
 _ID = re.compile(r"[A-Za-z0-9_.\-]{1,60}")
 _FORM = "write ID:BASE64, as `outbox keys new` prints it, with commas between several"
 
@@ -65,7 +65,7 @@ class MasterKeys:
 
 def new_master_key(name: str | None = None) -> str:
     """Make a key, as the settings take it."""
-    key = b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+    key = b64encode(secrets.token_bytes(MASTER_KEY_BYTES)).decode()
     return f"{name or 'k' + secrets.token_hex(4)}:{key}"
 
 
@@ -78,9 +78,9 @@ def _entry(entry: str, number: int, variable: str) -> tuple[str, bytes]:
         key = b64decode(encoded.translate({ord("-"): "+", ord("_"): "/"}), validate=True)
     except (binascii.Error, ValueError):
         raise BadSetting(variable, f"has a key {name!r} that is no base64: {_FORM}") from None
-    if len(key) != KEY_BYTES:
+    if len(key) != MASTER_KEY_BYTES:
         raise BadSetting(
-            variable, f"has a key {name!r} of {len(key)} bytes, and {KEY_BYTES} are needed: {_FORM}"
+            variable, f"has a key {name!r} of {len(key)} bytes, and {MASTER_KEY_BYTES} are needed: {_FORM}"
         )
     if len(set(key)) == 1:
         raise BadSetting(variable, f"has a key {name!r} of one byte repeated, which anybody guesses: {_FORM}")

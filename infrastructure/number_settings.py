@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.limits import SHOWN_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attrs import Attribute
-
-# Whoever has pasted something else here finds it by its beginning.
-_CHARACTERS_SHOWN_MAX = 40
 
 
 def between(variable: str, low: float, high: float) -> Callable[[object, Attribute[Any], float | None], None]:
@@ -47,4 +45,4 @@ def _told(value: float) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _CHARACTERS_SHOWN_MAX else f"{text[: _CHARACTERS_SHOWN_MAX - 1]}…"
+    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[: SHOWN_CHARACTERS_MAX - 1]}…"

@@ -12,6 +12,7 @@ from outbox_kernel.infrastructure.errors import (
     SchemaNotMigrated,
     ServerFull,
 )
+from outbox_kernel.infrastructure.limits import ANSWER_SECONDS_MAX, WAIT_SECONDS
 from outbox_kernel.infrastructure.outbox.migrator import pending, require_encoding
 from outbox_kernel.infrastructure.postgres.explain import database_of, outbox_remedy
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.start")
 
-ANSWER_SECONDS_MAX = 8.0
-WAIT_SECONDS = 1.0
 # What a database may be for a while, and comes to be without us.
 _PASSING = (DatabaseUnreachable, DatabaseMissing, ServerFull, SchemaNotMigrated)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.limits import EXCHANGE_CHARACTERS_MAX, IDENTIFIER_CHARACTERS_MAX
 from outbox_kernel.infrastructure.master_keys import MasterKeys
 
 if TYPE_CHECKING:
@@ -18,40 +19,38 @@ if TYPE_CHECKING:
 
 # Lower case only: a name that needs no quotes is the same name in psql, in a dump and in a log.
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
-_IDENTIFIER_LENGTH_MAX = 63
 _EXCHANGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
-_EXCHANGE_LENGTH_MAX = 255
 _PASSWORD = re.compile(r"(?P<user>://[^/?#:@]*):.*@|(?P<query>[?&]password=)[^&]*")
 
 
 def _identifier(_: object, __: Attribute[str | None], schema: str | None) -> None:
     if schema is None:
         return
-    plain = _IDENTIFIER.fullmatch(schema) and len(schema) <= _IDENTIFIER_LENGTH_MAX
+    plain = _IDENTIFIER.fullmatch(schema) and len(schema) <= IDENTIFIER_CHARACTERS_MAX
     if not plain or schema.startswith("pg_"):
         raise BadSetting(
             "OUTBOX_SCHEMA",
             f"is {schema!r}, which cannot name a schema here: write lower-case letters, digits and "
-            f"underscores, at most {_IDENTIFIER_LENGTH_MAX}, not beginning with a digit or pg_",
+            f"underscores, at most {IDENTIFIER_CHARACTERS_MAX}, not beginning with a digit or pg_",
         )
 
 
 def names_channel(_: object, __: Attribute[str], channel: str) -> None:
     """Refuse what is no name that LISTEN and NOTIFY take without quotes."""
-    if not _IDENTIFIER.fullmatch(channel) or len(channel) > _IDENTIFIER_LENGTH_MAX:
+    if not _IDENTIFIER.fullmatch(channel) or len(channel) > IDENTIFIER_CHARACTERS_MAX:
         raise BadSetting(
             "OUTBOX_CHANNEL",
             f"is {channel!r}, which names no channel: write lower-case letters, digits and underscores, "
-            f"at most {_IDENTIFIER_LENGTH_MAX}, not beginning with a digit",
+            f"at most {IDENTIFIER_CHARACTERS_MAX}, not beginning with a digit",
         )
 
 
 def _exchange(_: object, __: Attribute[str], exchange: str) -> None:
-    if not _EXCHANGE.fullmatch(exchange) or len(exchange) > _EXCHANGE_LENGTH_MAX:
+    if not _EXCHANGE.fullmatch(exchange) or len(exchange) > EXCHANGE_CHARACTERS_MAX:
         raise BadSetting(
             "RABBITMQ_EXCHANGE",
             f"is {exchange!r}, which names no exchange here: write letters, digits, dots, dashes and underscores, "
-            f"at most {_EXCHANGE_LENGTH_MAX}",
+            f"at most {EXCHANGE_CHARACTERS_MAX}",
         )
     if exchange.startswith("amq."):
         raise BadSetting(

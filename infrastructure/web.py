@@ -6,8 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from outbox_kernel.infrastructure.addresses import BACKLOG_MAX
 from outbox_kernel.infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.limits import ACCEPTED_AT_ONCE_MAX, BACKLOG_MAX
 
 try:
     import uvicorn
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
-
-ACCEPTED_AT_ONCE_MAX = 100
 
 
 class WebServer:

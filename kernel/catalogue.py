@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from outbox_kernel.kernel.errors import DefinitionError, DuplicateName, UnknownEventType
+from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.wire.subjects import SealedField
 
 Payload = dict[str, Any]
-
-NAME_CHARACTERS_MAX = 200
 
 
 @attrs.frozen(eq=False)

@@ -13,6 +13,7 @@ import attrs
 
 from outbox_kernel.kernel.errors import InvalidContext, NothingDelivered
 from outbox_kernel.kernel.events import RESERVED_FIELDS
+from outbox_kernel.kernel.limits import HEADER_CHARACTERS_MAX, HEADER_INTEGER_BITS_MAX, HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,10 +37,6 @@ _ENVELOPE_NAMES = RESERVED_FIELDS | {
 
 _EMPTY: Mapping[str, Header] = MappingProxyType({})
 _INHERITED = ("traceparent", "tracestate")
-HEADER_CHARACTERS_MAX = 8_192
-# What a broker's header and every reader's own integer can hold.
-HEADER_INTEGER_BITS_MAX = 63
-HEADERS_BYTES_MAX = 64 * 1024
 
 # https://www.w3.org/TR/trace-context: no id is all zeros, no version is ff, and the first one ends with its flags.
 _TRACE_IDS = "(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}"

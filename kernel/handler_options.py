@@ -13,8 +13,6 @@ from outbox_kernel.kernel.retry import RetrySchedule, is_number
 if TYPE_CHECKING:
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
-TIMEOUT_SECONDS = 30.0
-
 
 def check_options(registration: HandlerRegistration) -> None:
     """Refuse a registration of which an option means nothing."""

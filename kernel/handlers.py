@@ -17,7 +17,8 @@ from outbox_kernel.kernel.calling import check_parameters
 from outbox_kernel.kernel.errors import DefinitionError, DiscoveryError, DuplicateName
 from outbox_kernel.kernel.events import DomainEvent
 from outbox_kernel.kernel.handled_types import check_annotation
-from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS, check_options
+from outbox_kernel.kernel.handler_options import check_options
+from outbox_kernel.kernel.limits import TIMEOUT_SECONDS
 from outbox_kernel.kernel.matching import check_pattern, matches
 from outbox_kernel.kernel.stored import StoredEvent
 from outbox_kernel.kernel.wire.types import is_subclass, resolved

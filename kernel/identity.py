@@ -11,13 +11,12 @@ from uuid import UUID, uuid5
 import attrs
 
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.limits import KEY_CHARACTERS_MAX
 from outbox_kernel.kernel.wire.records import is_value_object, value_field
 from outbox_kernel.kernel.wire.types import admits, fields_of, is_optional, resolved
 
 KEY_NAMESPACE: Final = UUID("b5c9cefb-cf37-521d-aac5-3d6089c46528")
 """The namespace of the UUIDs derived from keys; it never changes, since other systems compute them too."""
-
-KEY_CHARACTERS_MAX = 500
 
 Kinds = frozenset[type]
 KEY_KINDS: Final[Kinds] = frozenset({UUID, int, str})

@@ -6,8 +6,8 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

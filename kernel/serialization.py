@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.errors import MalformedPayload
+from outbox_kernel.kernel.limits import PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.upcasting import lifted
 from outbox_kernel.kernel.wire.names import EVENT_VERSION
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.kernel.catalogue import EventType, Payload
     from outbox_kernel.kernel.events import DomainEvent
-
-# C7. jsonb takes 255 MiB; a payload near that is a file in the wrong place, and it costs every reader.
-PAYLOAD_BYTES_MAX = 1024 * 1024
 
 
 def _refuse_constant(name: str) -> NoReturn:

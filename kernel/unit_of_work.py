@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overl
 
 from outbox_kernel.kernel.aggregate import AggregateRoot
 from outbox_kernel.kernel.errors import ConcurrencyError, DefinitionError
+from outbox_kernel.kernel.limits import CONFLICT_ATTEMPTS_MAX, FIRST_PAUSE_SECONDS
 from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=AggregateRoot)
 P = ParamSpec("P")
 T = TypeVar("T")
-
-CONFLICT_ATTEMPTS_MAX = 3
-_FIRST_PAUSE_SECONDS = 0.005
 
 
 class Repository(Protocol[A]):
@@ -109,7 +107,7 @@ def retry_on_conflict(
                 try:
                     return await function(*args, **kwargs)
                 except ConcurrencyError:
-                    await _pause(_FIRST_PAUSE_SECONDS * 2**failures)
+                    await _pause(FIRST_PAUSE_SECONDS * 2**failures)
             return await function(*args, **kwargs)
 
         return attempt

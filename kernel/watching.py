@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from outbox_kernel.kernel.errors import UncommittedWork
+from outbox_kernel.kernel.limits import NAMED_COUNT_MAX, NOTED_COUNT_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.kernel.aggregate import AggregateRoot
 
-# So many are held for as long as the unit is open, those that it holds itself included. Then they are looked through.
-_NOTED_COUNT_MIN = 64
-_NAMED_COUNT_MAX = 3
 # Neither we nor what calls `__aexit__` in the application's place is where the application left.
 _NOT_THE_PLACE = ("contextlib", "outbox_kernel")
 
@@ -30,7 +28,7 @@ class Watch:
     def __init__(self, without_place: Callable[[Sequence[AggregateRoot]], list[AggregateRoot]]) -> None:
         self._without_place = without_place
         self._noted: dict[int, AggregateRoot] = {}
-        self._noted_count_max = _NOTED_COUNT_MIN
+        self._noted_count_max = NOTED_COUNT_MIN
         self._open, self._committed = True, False
         # One unit inside another: what the inner one does not know the outer one may.
         self._outer = watch.get()
@@ -44,7 +42,7 @@ class Watch:
         if len(self._noted) > self._noted_count_max:
             left = self._left()
             self._noted = {id(each): each for each in left}
-            self._noted_count_max = max(_NOTED_COUNT_MIN, 2 * len(left))
+            self._noted_count_max = max(NOTED_COUNT_MIN, 2 * len(left))
 
     def committed(self) -> None:
         """Note that the unit has committed."""
@@ -92,8 +90,8 @@ watch: ContextVar[Watch | None] = ContextVar("outbox_watch", default=None)
 
 def _shown(names: Iterable[str]) -> str:
     every = list(dict.fromkeys(names))
-    more = len(every) - _NAMED_COUNT_MAX
-    return ", ".join(every[:_NAMED_COUNT_MAX]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - NAMED_COUNT_MAX
+    return ", ".join(every[:NAMED_COUNT_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _nowhere_else(_sentence: str, _place: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from outbox_kernel.infrastructure.brokers.limits import MESSAGE_BYTES_MAX
 from outbox_kernel.infrastructure.brokers.port import (
     PUBLISHED,
     BrokerRefusal,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from outbox_kernel.infrastructure.brokers.topology import Publisher, Queue, Topology
-
-MESSAGE_BYTES_MAX = 128 * 1024 * 1024
 
 
 def _end_inlets(broker: MemoryBroker, _: attrs.Attribute[str | None], why: str | None) -> str | None:

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from outbox_kernel.infrastructure.brokers.limits import BIG_INTEGER_MAX, INTEGER_MAX
 from outbox_kernel.infrastructure.brokers.messages import ENVELOPE_HEADERS, encode
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX, newest_event_type, sealed_fields_of
-from outbox_kernel.kernel.context import HEADERS_BYTES_MAX
+from outbox_kernel.kernel.catalogue import newest_event_type, sealed_fields_of
 from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.identity import uuid_of
-from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
+from outbox_kernel.kernel.limits import HEADERS_BYTES_MAX, NAME_CHARACTERS_MAX, PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.wire.names import SEALED
 from outbox_kernel.kernel.wire.sensitive import sensitive_in
 from outbox_kernel.kernel.wire.subjects import subject_in
@@ -48,8 +48,6 @@ _JSON_NAMES = {
     type(None): "null",
 }
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-_INTEGER_MAX = 2**31 - 1
-_BIG_INTEGER_MAX = 2**63 - 1
 
 
 class Unstorable(InfrastructureError):
@@ -84,7 +82,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
     aggregate_id = _uuid("aggregate_id", told.get("aggregate_id"))
     aggregate_type = _name("aggregate_type", told.get("aggregate_type"))
     event_type = _required(_name("event_type", told.get("event_type")), "event_type")
-    version = _number("event_version", told.get("event_version"), _INTEGER_MAX) or _version_in(content)
+    version = _number("event_version", told.get("event_version"), INTEGER_MAX) or _version_in(content)
     aggregate_key = _key(told.get("aggregate_key"))
     if aggregate_id is None and aggregate_key is not None:
         aggregate_id = uuid_of(aggregate_key)
@@ -100,7 +98,7 @@ def read(message_id: str | None, headers: Mapping[str, Any], body: bytes) -> Rec
         version,
         aggregate_type,
         aggregate_id,
-        _number("aggregate_version", told.get("aggregate_version"), _BIG_INTEGER_MAX),
+        _number("aggregate_version", told.get("aggregate_version"), BIG_INTEGER_MAX),
         _text("body", _sealable(payload, event_type, version), PAYLOAD_BYTES_MAX),
         _text("headers", context, 2 * HEADERS_BYTES_MAX),
         _moment(content),
@@ -199,7 +197,7 @@ def _number(name: str, value: object, most: int) -> int | None:
 
 
 def _version_in(content: Mapping[str, Any]) -> int:
-    return _number("eventVersion", content.get("eventVersion"), _INTEGER_MAX) or 1
+    return _number("eventVersion", content.get("eventVersion"), INTEGER_MAX) or 1
 
 
 def _not(name: str, value: object) -> Unstorable:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 
+from outbox_kernel.infrastructure.brokers.limits import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.errors import TopologyInvalid
 from outbox_kernel.kernel.matching import matches
 
@@ -18,12 +19,10 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_EXCHANGE = "messaging.dlx"
 DEAD_LETTER_QUEUE = "messaging.dlq"
-NAME_BYTES_MAX = 255
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 # Event types as subscriptions name them; what a queue is bound by is the broker's own language.
 _PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]+")
 _BINDING = re.compile(r"(?:[A-Za-z0-9_\-]+|\*|#)(?:\.(?:[A-Za-z0-9_\-]+|\*|#))*")
-
 
 Sensitive = Literal["clear", "mask", "omit"]
 

@@ -11,6 +11,7 @@ import click
 
 from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
+from outbox_kernel.infrastructure.cli.limits import POOL_WAIT_SECONDS_MAX
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.start")
 
-# Rather an answer that it is busy than one that nobody waits for any more.
-POOL_WAIT_SECONDS_MAX = 5.0
 HOST_VARIABLE = "OUTBOX_API_HOST"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from outbox_kernel.infrastructure.brokers import carrying
-from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
+from outbox_kernel.infrastructure.brokers.limits import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.telemetry import silence_clients
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import click
 
+from outbox_kernel.infrastructure.cli.limits import POSITION_DIGITS_MAX
 from outbox_kernel.infrastructure.operations import AggregateKey, desk
 from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.settings import Settings
@@ -115,9 +116,6 @@ class _Event(click.ParamType):  # type: ignore[type-arg]  # as above
                 f"{value!r} is no event; give the position or the id that `outbox events` lists", param, ctx
             )
 
-
-# Fewer than an id has, and none that the database cannot count to.
-POSITION_DIGITS_MAX = 18
 
 TEXT = _Text()
 DAYS = _Days(min=0, max=36_500)

@@ -13,12 +13,9 @@ import click
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
+from outbox_kernel.infrastructure.cli.limits import PREFETCH_MAX
 from outbox_kernel.infrastructure.cli.output import json_option
-from outbox_kernel.infrastructure.cli.serving import (
-    freeze_what_stays,
-    run_loop,
-    stopped_by_signals,
-)
+from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
@@ -36,8 +33,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
 _log = logging.getLogger("outbox.start")
-
-PREFETCH_MAX = 65_535
 
 
 class QueueUnhandled(InfrastructureError):

@@ -14,6 +14,7 @@ import click
 
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.at_desk import TEXT
+from outbox_kernel.infrastructure.cli.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.dashboard.security import is_loopback
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.dashboard.app import Authorize
 
 PORT = 8001
-GRACE_SECONDS = 10
 KEY_VARIABLE = "OUTBOX_DASHBOARD_KEY"
 
 

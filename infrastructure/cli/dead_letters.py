@@ -12,11 +12,10 @@ from outbox_kernel.infrastructure.brokers.operated import Choice
 from outbox_kernel.infrastructure.brokers.topology import DEAD_LETTER_QUEUE
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.at_desk import TEXT
+from outbox_kernel.infrastructure.cli.limits import LISTED_MAX
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, progress
 from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.infrastructure.settings import Settings
-
-LISTED_MAX = 100
 
 _from = click.option(
     "--dead-letter-queue",

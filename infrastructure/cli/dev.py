@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.api import HOST_VARIABLE, Service, address_options, http_settings
 from outbox_kernel.infrastructure.cli.beside import DASHBOARD, beside_api
+from outbox_kernel.infrastructure.cli.limits import DEV_TOKEN_SECONDS
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.dev import DevFolder, default_folder
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 # Who the printed token is for; `outbox token` makes those of others.
 DEVELOPER = "01890a5d-ac96-774b-bcce-b302099a8057"
-TOKEN_SECONDS = 7 * 24 * 3600
 
 
 @click.command("dev")
@@ -82,7 +82,11 @@ def command(*, host: str | None, port: int | None, folder: Path | None, sample: 
 
 def _token(key: str, http: HttpSettings) -> str:
     return sign(
-        key, DEVELOPER, lasts_seconds=TOKEN_SECONDS, issuer=http.token_issuer, audience=http.token_audience
+        key,
+        DEVELOPER,
+        lasts_seconds=DEV_TOKEN_SECONDS,
+        issuer=http.token_issuer,
+        audience=http.token_audience,
     )
 
 

@@ -10,12 +10,12 @@ import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn
 
+from outbox_kernel.infrastructure.cli.limits import LEFT_OVER_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _log = logging.getLogger("outbox.start")
-
-LEFT_OVER_SECONDS = 2.0
 
 _behind: list[str] = []
 _others: list[threading.Thread] = []

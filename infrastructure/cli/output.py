@@ -11,6 +11,7 @@ from uuid import UUID
 
 import click
 
+from outbox_kernel.infrastructure.cli.limits import COLUMN_CHARACTERS_MIN
 from outbox_kernel.infrastructure.plain_text import printable
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs; errors too.")
 
-# The least of a column that can be read; what does not fit is folded, never cut.
-COLUMN_CHARACTERS_MIN = 8
 _BORDER = 3
 
 

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from outbox_kernel.infrastructure.cli import leaving
+from outbox_kernel.infrastructure.cli.limits import GARBAGE_COUNTED_MAX, LEFT_OVER_SECONDS
 from outbox_kernel.kernel.calling import THREADS as HANDLERS_THREADS
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ R = TypeVar("R")
 _log = logging.getLogger("outbox.start")
 
 EXIT_SIGNALLED = 128
-# A batch in hand is tens of thousands of objects, which all go by themselves: by Python's 700 they are walked over and
-# over.
-GARBAGE_COUNTED_MAX = 20_000
 _THREADS = "outbox-thread"
 
 
@@ -51,7 +49,7 @@ def run_loop(work: Coroutine[Any, Any, R]) -> R:
 
 async def _left_over(threads: ThreadPoolExecutor) -> list[str]:
     """Cancel what still runs and what that begins, and name what has not ended in time."""
-    until = time.monotonic() + leaving.LEFT_OVER_SECONDS
+    until = time.monotonic() + LEFT_OVER_SECONDS
     while (tasks := _other_tasks()) and (rest := until - time.monotonic()) > 0:
         for task in tasks:
             task.cancel()
@@ -66,7 +64,7 @@ def _other_tasks() -> set[asyncio.Task[Any]]:
 
 def _threads_left() -> list[str]:
     every = [each for each in threading.enumerate() if each.name.startswith((_THREADS, HANDLERS_THREADS))]
-    deadline = time.monotonic() + leaving.LEFT_OVER_SECONDS
+    deadline = time.monotonic() + LEFT_OVER_SECONDS
     for thread in every:
         thread.join(max(0.0, deadline - time.monotonic()))
     return [each.name for each in every if each.is_alive()]

@@ -9,6 +9,7 @@ import attrs
 import click
 
 from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT, LIMIT, MOMENT, TEXT, at_desk
+from outbox_kernel.infrastructure.cli.limits import ERROR_CHARACTERS_MAX, VALUE_CHARACTERS_MAX
 from outbox_kernel.infrastructure.cli.output import (
     is_at_terminal,
     json_option,
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.stories import Delivery, Event, Failure, Story, ToldEvent
 
     Row = dict[str, object]
-
-ERROR_CHARACTERS_MAX = 80
-# More of one value fills a terminal and shows nothing.
-VALUE_CHARACTERS_MAX = 4_000
 
 
 @click.command("events")

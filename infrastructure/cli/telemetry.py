@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from outbox_kernel.infrastructure.cli.output import json_option, print_json
-from outbox_kernel.infrastructure.telemetry.alerts import LAG_SECONDS, RUNBOOK, as_yaml, rules
+from outbox_kernel.infrastructure.telemetry.alerts import RUNBOOK, as_yaml, rules
+from outbox_kernel.infrastructure.telemetry.limits import LAG_SECONDS
 
 
 @click.group("telemetry")

@@ -12,6 +12,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from outbox_kernel.infrastructure.dashboard.actions import ACTIONS
+from outbox_kernel.infrastructure.dashboard.limits import STATIC_SECONDS
 from outbox_kernel.infrastructure.dashboard.live import Live
 from outbox_kernel.infrastructure.dashboard.operator import AT_THIS_MACHINE, Operator, Right
 from outbox_kernel.infrastructure.dashboard.pages import PAGES
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     Authorize = Callable[[Request], Answer | Awaitable[Answer]]
     Page = Callable[[Visit], Awaitable[Response]]
     Action = Callable[[Visit, Form], Awaitable[Response]]
-
-STATIC_SECONDS = 365 * 24 * 3600
 
 
 class Dashboard:

@@ -7,20 +7,19 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.dashboard.limits import (
+    LISTENERS_MAX,
+    LOOK_SECONDS,
+    QUIET_SECONDS_MAX,
+    RETRY_MILLISECONDS,
+    STREAM_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
 _log = logging.getLogger("outbox.dashboard")
-
-LOOK_SECONDS = 1.0
-# Times on a page are relative, and so grow old though nothing happens.
-QUIET_SECONDS_MAX = 10.0
-# A browser comes back by itself, and is asked again then who it is.
-STREAM_SECONDS_MAX = 60.0
-LISTENERS_MAX = 200
-RETRY_MILLISECONDS = 2_000
 
 
 class Live:

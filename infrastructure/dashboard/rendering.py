@@ -14,8 +14,8 @@ from outbox_kernel.infrastructure.dashboard import charts, words
 from outbox_kernel.infrastructure.dashboard.kinds import kind_field, kind_of
 from outbox_kernel.infrastructure.dashboard.meanings import meaning
 from outbox_kernel.infrastructure.dashboard.operator import Right
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
 from outbox_kernel.kernel.identity import stream_key
+from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.dashboard.limits import (
+    KEY_CHARACTERS_MIN,
+    NOTICE_SECONDS,
+    SESSION_BYTES,
+    THEME_SECONDS,
+)
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.errors import ArgumentRefused
 
@@ -21,11 +27,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.dashboard.operator import Operator
 
 SESSION, NOTICE, THEME = "outbox_session", "outbox_notice", "outbox_theme"
-NOTICE_SECONDS = 60
-THEME_SECONDS = 365 * 24 * 3600
-KEY_CHARACTERS_MIN = 32
 TOKEN_FIELD = "form_token"  # noqa: S105 - the name of a field
-_SESSION_BYTES = 24
 
 
 @attrs.frozen
@@ -64,7 +66,7 @@ class Seal:
 
     def new_session(self) -> str:
         """Return another one."""
-        return secrets.token_urlsafe(_SESSION_BYTES)
+        return secrets.token_urlsafe(SESSION_BYTES)
 
     def keep_session(self, response: Response, request: Request, session: str) -> None:
         """Have the browser keep it."""

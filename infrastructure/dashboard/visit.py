@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 import attrs
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from outbox_kernel.infrastructure.dashboard.limits import FORM_BYTES_MAX
 from outbox_kernel.infrastructure.dashboard.rendering import address, render
 from outbox_kernel.infrastructure.dashboard.sealing import THEME, TOKEN_FIELD
 from outbox_kernel.infrastructure.dashboard.security import Refused, require_text
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations import Desk
     from outbox_kernel.infrastructure.settings import Settings
 
-FORM_BYTES_MAX = 64 * 1024
 THEMES = ("auto", "light", "dark")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from outbox_kernel.infrastructure.dashboard.limits import ID_CHARACTERS, SHOWN_MIN, VALUE_CHARACTERS_MAX
 from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:
@@ -17,14 +18,10 @@ if TYPE_CHECKING:
 NONE = "\N{EN DASH}"
 _STEPS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _LARGE = (("G", 1e9), ("M", 1e6), ("k", 1e4))
-ID_CHARACTERS = 8
 _ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-# More of one value fills a page and shows nothing.
-VALUE_CHARACTERS_MAX = 20_000
 _MILLISECONDS_UNDER = 1.0
 _PLAIN_UNDER = 100
 _RATES = (("s", 1), ("min", 60), ("h", 3_600))
-_SHOWN_MIN = 0.1
 # With what the sentences of errors begin that do not begin with a name.
 _BEGINNINGS = frozenset(
     (
@@ -153,8 +150,8 @@ def rate(per_second: float | None) -> str:
         return "0 /s"
     unit, size = next(((unit, size) for unit, size in _RATES if per_second * size >= 1), _RATES[-1])
     number = per_second * size
-    if number < _SHOWN_MIN:
-        return f"under {_SHOWN_MIN:g} /{unit}"
+    if number < SHOWN_MIN:
+        return f"under {SHOWN_MIN:g} /{unit}"
     return f"{amount(number) if number >= _PLAIN_UNDER else _rounded(number)} /{unit}"
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from outbox_kernel.infrastructure.http.json_size import check_size
-from outbox_kernel.infrastructure.http.problems import ERRORS_SHOWN_MAX, Problem, Refused, pointer_to
+from outbox_kernel.infrastructure.http.limits import ERRORS_SHOWN_MAX, LENGTH_DIGITS_MAX, TYPE_CHARACTERS_MAX
+from outbox_kernel.infrastructure.http.problems import Problem, Refused, pointer_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 _SUSPICIOUS = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_LENGTH_DIGITS_MAX = 20
-TYPE_CHARACTERS_MAX = 200
 _LISTS = ("list", "tuple", "set", "frozenset")
 UNSTORABLE = "holds a NUL or a lone surrogate, which cannot be stored: take it out"
 
@@ -127,7 +126,7 @@ def again(body: bytes, receive: Receive) -> Receive:
 def _declared_length(headers: Mapping[str, str]) -> int:
     length = headers.get("content-length", "")
     # Python reads no number of thousands of digits, and so many say enough.
-    return int(length[:_LENGTH_DIGITS_MAX]) if length.isascii() and length.isdigit() else 0
+    return int(length[:LENGTH_DIGITS_MAX]) if length.isascii() and length.isdigit() else 0
 
 
 def too_large(bytes_max: int) -> Problem:

@@ -15,13 +15,11 @@ from contextvars import ContextVar
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, cast
 
+from outbox_kernel.infrastructure.http.limits import HEAD_BYTES_MAX, LINGER_SECONDS, SLICE_BYTES
+
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.http.connections import Connections
 
-SLICE_BYTES = 8 * 1024
-# Beyond what any parser's own limit lets through.
-HEAD_BYTES_MAX = 64 * 1024
-LINGER_SECONDS = 2.0
 _IPV6_HOME_BITS = 64
 
 CURRENT: ContextVar[Connection] = ContextVar("outbox_connection")

@@ -13,6 +13,12 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.infrastructure.http.connection import CURRENT, Connection
+from outbox_kernel.infrastructure.http.limits import (
+    ACCEPTED_AT_ONCE_MAX,
+    CONNECTIONS_MIN,
+    SPARE_DESCRIPTORS,
+    TELLING_SECONDS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +28,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.http.settings import HttpSettings
 
 _log = logging.getLogger("outbox.http")
-
-# Each may be open for some turns of the loop before it is counted, and so may one that was cut.
-ACCEPTED_AT_ONCE_MAX = 32
-# For the database, the broker, files, and what was cut a moment ago.
-SPARE_DESCRIPTORS = 256
-CONNECTIONS_MIN = 16
-TELLING_SECONDS = 10.0
 
 
 class Connections:

@@ -17,9 +17,9 @@ from starlette.datastructures import Headers
 from outbox_kernel.infrastructure.container import scope as container_scope
 from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
 from outbox_kernel.infrastructure.http.bodies import ClientLeft, again, read_body
+from outbox_kernel.infrastructure.http.limits import PATH_CHARACTERS_MAX, RETRY_SECONDS
 from outbox_kernel.infrastructure.http.problems import (
     PROBLEM_TYPE,
-    RETRY_SECONDS,
     UNAVAILABLE,
     UNEXPECTED,
     Problem,
@@ -47,7 +47,6 @@ _log = logging.getLogger("outbox.http")
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _POLICY_VIOLATION = 1008
-PATH_CHARACTERS_MAX = 500
 _SERVER_ERROR = 500
 _TRACE = ("traceparent", "tracestate")
 

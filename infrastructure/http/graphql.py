@@ -29,6 +29,13 @@ from strawberry.types import get_object_definition
 
 from outbox_kernel.infrastructure.http.bodies import UNSTORABLE, JsonBody, is_storable, too_large
 from outbox_kernel.infrastructure.http.graphql_size import SizeLimiter
+from outbox_kernel.infrastructure.http.limits import (
+    ALIASES_MAX,
+    DEPTH_MAX,
+    OPERATION_NAME_CHARACTERS_MAX,
+    TEXT_CHARACTERS_MAX,
+    TOKENS_MAX,
+)
 from outbox_kernel.infrastructure.http.openapi import EVERYWHERE
 from outbox_kernel.infrastructure.http.problems import (
     KIND_PREFIX,
@@ -54,11 +61,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.http")
 
 PATH = "/graphql"
-DEPTH_MAX = 10
-ALIASES_MAX = 15
-TOKENS_MAX = 2_000
-TEXT_CHARACTERS_MAX = 20_000
-NAME_CHARACTERS_MAX = 1_000
 _OUTAGE = KIND_PREFIX + UNAVAILABLE.kind
 _WHICH = Problem(
     400,
@@ -85,7 +87,9 @@ class GraphQLRequest(JsonBody):
 
     query: str = Field(min_length=1, max_length=TEXT_CHARACTERS_MAX, examples=["{ __typename }"])
     variables: dict[str, Any] | None = None
-    operation_name: Annotated[str | None, Field(alias="operationName", max_length=NAME_CHARACTERS_MAX)] = None
+    operation_name: Annotated[
+        str | None, Field(alias="operationName", max_length=OPERATION_NAME_CHARACTERS_MAX)
+    ] = None
     extensions: dict[str, Any] | None = None
 
 

@@ -13,14 +13,12 @@ from graphql import DocumentNode, FragmentDefinitionNode, FragmentSpreadNode, Gr
 from graphql import OperationDefinitionNode as Operation
 from strawberry.extensions import SchemaExtension
 
+from outbox_kernel.infrastructure.http.limits import GRAPHQL_LEVELS_MAX, SELECTIONS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from graphql import SelectionNode, SelectionSetNode
-
-SELECTIONS_MAX = 2_000
-# Of what lies in one another, fragments in fragments too: more than anybody reads, and less than Python's stack holds.
-LEVELS_MAX = 50
 
 
 class SizeLimiter(SchemaExtension):
@@ -32,8 +30,8 @@ class SizeLimiter(SchemaExtension):
         if document is not None and written_out(document) > SELECTIONS_MAX:
             self.execution_context.pre_execution_errors = [
                 GraphQLError(
-                    f"the operation asks for more than {SELECTIONS_MAX:,} fields, or nests them more than {LEVELS_MAX} "
-                    "deep, when its fragments are written out: ask for less at once"
+                    f"the operation asks for more than {SELECTIONS_MAX:,} fields, or nests them more than "
+                    f"{GRAPHQL_LEVELS_MAX} deep, when its fragments are written out: ask for less at once"
                 )
             ]
         yield
@@ -54,7 +52,7 @@ class _Count:
         self._known: dict[str, float] = {}
 
     def of(self, selections: SelectionSetNode, level: int) -> float:
-        if level > LEVELS_MAX:
+        if level > GRAPHQL_LEVELS_MAX:
             return inf
         return sum(1 + self._below(each, level + 1) for each in selections.selections)
 

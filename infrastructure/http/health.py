@@ -11,8 +11,15 @@ from fastapi import APIRouter, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from outbox_kernel.infrastructure.http.limits import (
+    DEADLINE_SECONDS,
+    FRESH_SECONDS,
+    MIGRATIONS_FRESH_SECONDS,
+    RETRY_SECONDS,
+    WRITTEN_FRESH_SECONDS,
+)
 from outbox_kernel.infrastructure.http.openapi import refusals
-from outbox_kernel.infrastructure.http.problems import RETRY_SECONDS, Problem, Refused
+from outbox_kernel.infrastructure.http.problems import Problem, Refused
 from outbox_kernel.infrastructure.outbox.migrator import pending
 from outbox_kernel.infrastructure.outbox.statements import IS_READ_ONLY, insert_probe
 from outbox_kernel.infrastructure.postgres.explain import explain
@@ -26,12 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.http")
 
 LIVE, READY = "/health/live", "/health/ready"
-DEADLINE_SECONDS = 2.0
-# However often anybody asks, the database is asked this often at most; its migrations seldom change, and each time
-# that it is written to leaves a row for it to clean up.
-FRESH_SECONDS = 1.0
-WRITTEN_FRESH_SECONDS = 5.0
-MIGRATIONS_FRESH_SECONDS = 30.0
 
 router = APIRouter(tags=["health"], responses=refusals(503))
 

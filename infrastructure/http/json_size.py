@@ -6,9 +6,9 @@ passes of Python's own C, whatever the text says; of one that is no JSON it tell
 
 from __future__ import annotations
 
+from outbox_kernel.infrastructure.http.limits import JSON_LEVELS_MAX
 from outbox_kernel.infrastructure.http.problems import Problem, Refused
 
-LEVELS_MAX = 64
 _OPENING, _CLOSING = b"[{", b"]}"
 _NO_BRACKETS = bytes(set(range(256)) - {*_OPENING, *_CLOSING})
 
@@ -16,7 +16,7 @@ _NO_BRACKETS = bytes(set(range(256)) - {*_OPENING, *_CLOSING})
 def check_size(body: bytes, values_max: int) -> None:
     """Raise Refused for a text that holds more values, or nests them deeper, than anybody here reads."""
     # The body of most requests has so little of all that it need not be looked at more closely.
-    if _openings(body) + body.count(b",") < min(values_max, LEVELS_MAX):
+    if _openings(body) + body.count(b",") < min(values_max, JSON_LEVELS_MAX):
         return
     outside = _outside_texts(body, values_max)
     if outside is None or _openings(outside) + outside.count(b",") >= values_max:
@@ -25,9 +25,11 @@ def check_size(body: bytes, values_max: int) -> None:
                 413, "too_many_values", f"the body holds more than {values_max:,} values: send fewer at once"
             )
         )
-    if _levels(outside) > LEVELS_MAX:
+    if _levels(outside) > JSON_LEVELS_MAX:
         raise Refused(
-            Problem(400, "too_deep", f"the body is nested more than {LEVELS_MAX} levels deep: nest it less")
+            Problem(
+                400, "too_deep", f"the body is nested more than {JSON_LEVELS_MAX} levels deep: nest it less"
+            )
         )
 
 

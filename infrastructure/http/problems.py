@@ -21,6 +21,7 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
 )
 from outbox_kernel.infrastructure.http.authentication import NotOneOfOurUsers, Unauthenticated
+from outbox_kernel.infrastructure.http.limits import ERRORS_SHOWN_MAX, NAME_CHARACTERS_MAX, RETRY_SECONDS
 from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
 from outbox_kernel.infrastructure.postgres.outages import is_outage
 from outbox_kernel.kernel.errors import ConcurrencyError, UnserializableEvent
@@ -33,10 +34,7 @@ PROBLEM_TYPE = "application/problem+json"
 # RFC 9110 renamed them, and which name Python knows depends on its age.
 _RENAMED = {413: "Content Too Large", 422: "Unprocessable Content"}
 KIND_PREFIX = "urn:problem:"
-RETRY_SECONDS = 5
 RETRY_AFTER = "retry-after"
-ERRORS_SHOWN_MAX = 20
-NAME_CHARACTERS_MAX = 100
 
 # What passes when the database is mended, without a change of ours; who asked may ask again.
 _PASSING = (

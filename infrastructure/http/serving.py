@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.http.connections import ACCEPTED_AT_ONCE_MAX, Connections
+from outbox_kernel.infrastructure.http.connections import Connections
+from outbox_kernel.infrastructure.http.limits import ACCEPTED_AT_ONCE_MAX
 from outbox_kernel.infrastructure.web import WebServer
 
 if TYPE_CHECKING:

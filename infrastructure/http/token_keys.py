@@ -25,15 +25,13 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509 import load_der_x509_certificate
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.http.limits import RSA_BITS_MIN, SECRET_BITS_MIN, SECRET_BYTES_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 KEY = "OUTBOX_API_TOKEN_KEY"
 SYMMETRIC = "HS256"
-SECRET_BYTES_MIN = 32
-SECRET_BITS_MIN = 80
-RSA_BITS_MIN = 2048
 _MAKE_ONE = "make one with `openssl rand -hex 32`"
 _PEM = "write the public key in PEM, which begins with -----BEGIN PUBLIC KEY-----"
 

@@ -13,16 +13,16 @@ import jwt
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.http.authentication import Principal, Unauthenticated
+from outbox_kernel.infrastructure.http.limits import (
+    LEEWAY_SECONDS,
+    SUBJECT_CHARACTERS_MAX,
+    TOKEN_CHARACTERS_MAX,
+)
 from outbox_kernel.infrastructure.http.token_keys import KEY, SYMMETRIC, read_key
 from outbox_kernel.kernel.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-TOKEN_CHARACTERS_MAX = 8_192
-SUBJECT_CHARACTERS_MAX = 200
-# Clocks of two machines differ.
-LEEWAY_SECONDS = 30
 
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired: get a new one"),

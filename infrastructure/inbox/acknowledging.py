@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.received import Received, Unstorable, read
+from outbox_kernel.infrastructure.inbox.limits import BATCH_BYTES_MAX, BATCH_MAX, GATHER_SECONDS
 from outbox_kernel.infrastructure.inbox.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
     from outbox_kernel.infrastructure.outbox.own_connection import Line
     from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
-
-
-BATCH_MAX = 500
-# Of bodies; few batches come near it, but the largest messages together would be more than a call's deadline allows.
-BATCH_BYTES_MAX = 16 * 1024 * 1024
-GATHER_SECONDS = 0.005
 
 
 @attrs.define(eq=False)

@@ -16,6 +16,12 @@ from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.inbox.acknowledging import Intake
 from outbox_kernel.infrastructure.inbox.burying import Burying
+from outbox_kernel.infrastructure.inbox.limits import (
+    DRAIN_SECONDS_MAX,
+    LOOK_SECONDS,
+    PEACE_SECONDS,
+    PREFETCH_MESSAGES,
+)
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 from outbox_kernel.infrastructure.outbox.own_connection import Line
@@ -36,11 +42,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.telemetry.metrics import Metrics
 
 _log = logging.getLogger("outbox.consumer")
-
-
-# A connection that has stood for so long is lost for another reason than the one before.
-PEACE_SECONDS = 60.0
-DRAIN_SECONDS_MAX = 10.0
 
 
 class Receiving:
@@ -169,11 +170,6 @@ class Receiving:
         self._on_change(self)
 
 
-# All of them are in memory, up to a megabyte each and more; a thousand were hardly faster.
-PREFETCH = 250
-LOOK_SECONDS = 0.1
-
-
 class QueueStuck(InfrastructureError):
     """A queue cannot be emptied, over something that has no sentence of its own."""
 
@@ -193,7 +189,7 @@ class Consumer:
         *,
         schema: str | None = None,
         relay: OutboxRelay,
-        prefetch: int = PREFETCH,
+        prefetch: int = PREFETCH_MESSAGES,
         master_keys: MasterKeys | None = None,
         metrics: Metrics | None = None,
     ) -> None:

@@ -9,6 +9,7 @@ import attrs
 
 from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.inbox.limits import ROUNDS_MAX
 from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, required
 from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.outbox.own_connection import Line
 
-# Each finds what others, who stored the same event at the same moment, have committed by then.
-ROUNDS_MAX = 3
 # What comes of one row, and of the same row each time: a character that the database cannot hold, a constraint or a
 # trigger of somebody's own.
 _OF_A_ROW = (

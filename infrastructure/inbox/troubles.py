@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.port import TopologyConflict
+from outbox_kernel.infrastructure.inbox.limits import REPEAT_SECONDS
 from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
-from outbox_kernel.infrastructure.relay.outages import FAILURES_COUNTED_MAX, Pause
+from outbox_kernel.infrastructure.relay.limits import FAILURES_COUNTED_MAX
+from outbox_kernel.infrastructure.relay.outages import Pause
 from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _log = logging.getLogger("outbox.consumer")
-
-# What lasts is said again, for those who look at the end of a log; what is another sentence is said at once.
-REPEAT_SECONDS = 60.0
 
 
 async def pause(failures: int, end: asyncio.Event) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.limits import TYPES_MAX
 from outbox_kernel.infrastructure.outbox.sql.inspection import RELAYS, WAITING_KINDS
 from outbox_kernel.kernel.matching import matches
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import SubscriptionState
 
-TYPES_MAX = 200
 RETIRED = "the subscription is retired"
 NOT_CARRIED = "no live relay carries it"
 NOT_FOR_TYPE = "the live relays that carry it do not know this event type"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.limits import AGGREGATE_EMITTED_MAX, AGGREGATE_EVENTS_MAX
 from outbox_kernel.infrastructure.operations.masking import presentable, read
 from outbox_kernel.infrastructure.operations.stories import ToldEvent
 from outbox_kernel.infrastructure.outbox.sql.searching import OF_AGGREGATE, TYPES_OF_AGGREGATE
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.selection import AggregateKey
 
-EVENTS_MAX = 50
-# Of what was emitted about an aggregate, which has no number, so many are looked at.
-EMITTED_MAX = 10_000
 # Beyond any that there is, but for a number that somebody may have written.
 _END = 2**63 - 1
 
@@ -73,11 +71,11 @@ async def events_of(desk: Desk, aggregate: Aggregate, behind: Place) -> Events:
         position=behind.position,
         version=behind.version,
         brought=behind.brought,
-        events_max=EVENTS_MAX + 1,
-        look_max=EMITTED_MAX,
+        events_max=AGGREGATE_EVENTS_MAX + 1,
+        look_max=AGGREGATE_EMITTED_MAX,
     )
-    told = [_told(row) for row in rows[:EVENTS_MAX]]
-    if len(rows) <= EVENTS_MAX:
+    told = [_told(row) for row in rows[:AGGREGATE_EVENTS_MAX]]
+    if len(rows) <= AGGREGATE_EVENTS_MAX:
         return Events(told, None)
     ours, brought = (
         [

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.operations.mending import BATCH_MAX, Chosen, change
+from outbox_kernel.infrastructure.operations.limits import (
+    BATCH_MAX,
+    BEHIND_MAX,
+    GROUPS_MAX,
+    LETTERS_MAX,
+    LOOK_MAX,
+    WORK_SECONDS_MAX,
+)
+from outbox_kernel.infrastructure.operations.mending import Chosen, change
 from outbox_kernel.infrastructure.operations.selection import type_pattern
 from outbox_kernel.infrastructure.outbox.sql import dead_letters as sql
 from outbox_kernel.infrastructure.outbox.sql.operations import RETRY, RETRY_AGAIN, SKIP
@@ -21,14 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-LETTERS_MAX = 50
-# Kinds of errors that are told apart at one look, the largest groups first.
-GROUPS_MAX = 100
-BEHIND_MAX = 100
-# Where a filter asks of the events, so many letters are looked at for one page.
-LOOK_MAX = 2_000
-# So long one request works; what is left then is said, and another one goes on.
-WORK_SECONDS_MAX = 20.0
 _END = 2**62
 
 

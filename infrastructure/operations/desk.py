@@ -10,6 +10,12 @@ import attrs
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.operations.limits import (
+    DEADLOCK_ATTEMPTS_MAX,
+    IDLE_SECONDS_MAX,
+    LOCK_SECONDS_MAX,
+    STATEMENT_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.operations import CLOCK, TAKE_TURN, WAKE
 from outbox_kernel.infrastructure.postgres.connections import connect
@@ -29,13 +35,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-DEADLOCK_ATTEMPTS_MAX = 3
-# Relays hold what they hold for milliseconds: who waits for longer waits for somebody who has forgotten it.
-LOCK_SECONDS_MAX = 10.0
-# What is asked of a large outbox may take its time; who asks can end it.
-STATEMENT_SECONDS_MAX = 300.0
-# While an operator is asked whether to go on, no transaction is open.
-IDLE_SECONDS_MAX = 60.0
 # SQLSTATE classes of statements that are wrong, which is a defect of ours and keeps its traceback.
 _OURS = ("22", "42")
 

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox_kernel.infrastructure.operations.abilities import relay_of, stranded_among
-from outbox_kernel.infrastructure.operations.overview import (
-    COUNT_BYTES_MAX,
-    LAG_EVENTS_MAX,
-    state_of,
-    stuck_queues,
-)
+from outbox_kernel.infrastructure.operations.limits import COUNT_BYTES_MAX, LAG_EVENTS_MAX
+from outbox_kernel.infrastructure.operations.overview import state_of, stuck_queues
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sql.gauges import GAUGES
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.telemetry import instruments as numbers
-from outbox_kernel.infrastructure.telemetry.metrics import ASK_SECONDS_MAX, Sample
+from outbox_kernel.infrastructure.telemetry.limits import ASK_SECONDS_MAX
+from outbox_kernel.infrastructure.telemetry.metrics import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -15,7 +15,14 @@ from outbox_kernel.infrastructure.operations.abilities import (
     why_not,
 )
 from outbox_kernel.infrastructure.operations.dead_letters import counts
-from outbox_kernel.infrastructure.operations.overview import COUNT_BYTES_MAX, stuck_queues
+from outbox_kernel.infrastructure.operations.limits import (
+    COUNT_BYTES_MAX,
+    DELIVERIES_MAX,
+    GLANCE_LAG_EVENTS_MAX,
+    KINDS_DELIVERIES_MAX,
+    OPEN_DELIVERIES_MAX,
+)
+from outbox_kernel.infrastructure.operations.overview import stuck_queues
 from outbox_kernel.infrastructure.outbox.sql import glance as sql
 from outbox_kernel.infrastructure.outbox.sql.standing import EVENTS_THERE_ARE
 from outbox_kernel.kernel.matching import matches
@@ -28,12 +35,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.abilities import Relay
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import StuckQueue
-
-# So many events ahead of each place, and deliveries of each handler, are looked at.
-LAG_EVENTS_MAX = 1_000
-DELIVERIES_MAX = 2_000
-KINDS_DELIVERIES_MAX = 500
-OPEN_DELIVERIES_MAX = 20
 
 
 @attrs.frozen(kw_only=True)
@@ -234,7 +235,7 @@ async def stranded(
 async def _subscriptions(desk: Desk, name: str | None, found: Sequence[Relay]) -> list[SubscriptionGlance]:
     rows = {
         row["name"]: dict(row)
-        for row in await desk.run(sql.SUBSCRIPTIONS, name=name, look_max=LAG_EVENTS_MAX)
+        for row in await desk.run(sql.SUBSCRIPTIONS, name=name, look_max=GLANCE_LAG_EVENTS_MAX)
     }
     left = {row["name"]: row for row in await desk.run(sql.DELIVERIES, name=name, look_max=DELIVERIES_MAX)}
     died = await counts(desk, name)

@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.discovery import project_folder
 from outbox_kernel.infrastructure.errors import InfrastructureError, WrongEncoding
-from outbox_kernel.infrastructure.operations.desk import LOCK_SECONDS_MAX, Desk, in_sentences, pinned_desk
+from outbox_kernel.infrastructure.operations.desk import Desk, in_sentences, pinned_desk
 from outbox_kernel.infrastructure.operations.health_of_aggregates import examine_aggregates
 from outbox_kernel.infrastructure.operations.health_of_alembic import examine_alembic
 from outbox_kernel.infrastructure.operations.health_of_broker import examine_broker
@@ -24,9 +24,11 @@ from outbox_kernel.infrastructure.operations.health_of_keys import examine_keys
 from outbox_kernel.infrastructure.operations.health_of_rights import examine_rights
 from outbox_kernel.infrastructure.operations.health_of_tables import examine_tables
 from outbox_kernel.infrastructure.operations.health_of_work import examine_work
+from outbox_kernel.infrastructure.operations.limits import ANSWER_SECONDS_MAX, CLOCK_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
-from outbox_kernel.infrastructure.outbox.migrator import ENCODING, POSTGRES_VERSION_MIN, pending
+from outbox_kernel.infrastructure.outbox.limits import POSTGRES_VERSION_MIN
+from outbox_kernel.infrastructure.outbox.migrator import ENCODING, pending
 from outbox_kernel.infrastructure.outbox.sql.inspection import SERVER
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_url
@@ -39,10 +41,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.health_of_code import FindHandlers
     from outbox_kernel.infrastructure.relay import RelaySettings
     from outbox_kernel.infrastructure.settings import Settings
-
-CLOCK_SECONDS_MAX = 2.0
-# Longer than any lock is waited for, so that the sentence can tell the one from the other.
-ANSWER_SECONDS_MAX = LOCK_SECONDS_MAX + 5.0
 
 
 async def examine(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> list[Check]:

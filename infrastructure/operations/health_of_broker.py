@@ -8,6 +8,7 @@ from outbox_kernel.infrastructure.brokers.carrying import broker_of
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
 from outbox_kernel.infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.operations.limits import BROKER_ANSWER_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves, ok, warn
 from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.kernel.errors import KernelError
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.operated import Finding, OperatedBroker
     from outbox_kernel.infrastructure.brokers.topology import Topology
     from outbox_kernel.infrastructure.settings import Settings
-
-ANSWER_SECONDS_MAX = 15.0
 
 
 async def examine_broker(settings: Settings) -> list[Check]:
@@ -37,7 +36,7 @@ async def examine_broker(settings: Settings) -> list[Check]:
 
 async def _examine(broker: OperatedBroker, topology: Topology) -> list[Check]:
     try:
-        found, dead = await broker.examine(topology, seconds_max=ANSWER_SECONDS_MAX)
+        found, dead = await broker.examine(topology, seconds_max=BROKER_ANSWER_SECONDS_MAX)
     except BrokerRefusal as refusal:
         # What is to be published waits, and goes out by itself when the broker is back.
         return [warn("broker", *halves(refusal))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.operations.limits import TIMEOUT_SECONDS_MIN
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok, warn
 from outbox_kernel.infrastructure.outbox.sql.inspection import HIDDEN, OPEN_TO_ALL, SEQUENCE, SESSION_DEFAULTS
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.desk import Desk
 
-# What ends a session's statement or transaction; a commit on a busy server takes longer than less than this.
-TIMEOUT_SECONDS_MIN = 1.0
 _TIMEOUTS = (
     "statement_timeout",
     "lock_timeout",

@@ -11,6 +11,7 @@ from uuid import uuid4
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
+from outbox_kernel.infrastructure.operations.limits import ECHO_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.verdicts import Check, halves, ok, warn
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.engine import create_engine
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from outbox_kernel.infrastructure.relay import RelaySettings
-
-ECHO_SECONDS_MAX = 2.0
 
 
 async def examine_hearing(engine: AsyncEngine, relay_settings: RelaySettings) -> list[Check]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.operations.limits import DEAD_ROWS_MIN, TRANSACTION_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.verdicts import Check, ok, seconds, warn
 from outbox_kernel.infrastructure.outbox.sql.inspection import BLOAT, OLDEST_TRANSACTION
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
-
-DEAD_ROWS_MIN = 50_000
-TRANSACTION_SECONDS_MAX = 600.0
 
 
 async def examine_tables(desk: Desk) -> list[Check]:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.operations.abilities import NOT_CARRIED, NOT_FOR_TYPE, RETIRED
+from outbox_kernel.infrastructure.operations.limits import (
+    OPEN_SECONDS_MAX,
+    ORPHAN_SECONDS_MAX,
+    PENDING_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.operations.verdicts import Check, fail, ok, seconds, warn
 from outbox_kernel.infrastructure.outbox.sql.inspection import ORPHANS
 from outbox_kernel.infrastructure.plain_text import count
@@ -15,13 +20,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.abilities import Stranded
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.overview import Overview, SubscriptionState
-
-# A claim takes milliseconds, and a takeover half a minute.
-PENDING_SECONDS_MAX = 60.0
-# Longer than the longest delay between two attempts.
-OPEN_SECONDS_MAX = 3_600.0
-# Live relays sweep for such leases once a minute, and at once when another's lease runs out.
-ORPHAN_SECONDS_MAX = 120.0
 
 
 async def examine_work(desk: Desk, seen: Overview) -> list[Check]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.limits import CHILDREN_MAX, DEPTH_MAX, LINEAGE_EVENTS_MAX
 from outbox_kernel.infrastructure.outbox.sql.searching import CAUSES, EFFECTS
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations.desk import Desk
-
-DEPTH_MAX = 20
-CHILDREN_MAX = 25
-EVENTS_MAX = 200
 
 
 @attrs.frozen(kw_only=True)
@@ -57,7 +54,7 @@ async def lineage(desk: Desk, event_id: UUID) -> Lineage | None:
         event_id=event_id,
         depth_max=DEPTH_MAX,
         children_max=CHILDREN_MAX,
-        events_max=EVENTS_MAX,
+        events_max=LINEAGE_EVENTS_MAX,
     )
     return tree(causes, effects)
 
@@ -79,7 +76,7 @@ def tree(causes: Sequence[Mapping[str, Any]], effects: Sequence[Mapping[str, Any
         root,
         cause_is_gone=causes[0]["caused_by"] is not None,
         events=len(seen),
-        is_cut=len(effects) >= EVENTS_MAX or _is_wide(children),
+        is_cut=len(effects) >= LINEAGE_EVENTS_MAX or _is_wide(children),
     )
 
 

@@ -11,6 +11,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
 from outbox_kernel.infrastructure.operations.desk import Desk, in_sentences
+from outbox_kernel.infrastructure.operations.limits import (
+    LOOK_IDLE_SECONDS_MAX,
+    LOOK_LOCK_SECONDS_MAX,
+    LOOK_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.postgres.pinning import pin
 
 if TYPE_CHECKING:
@@ -20,9 +25,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     from outbox_kernel.infrastructure.settings import Settings
-
-LOOK_SECONDS_MAX = 2.0
-LOCK_SECONDS_MAX, IDLE_SECONDS_MAX = 1.0, 10.0
 
 
 class TookTooLong(DatabaseRefusal):
@@ -49,8 +51,8 @@ async def looking(
                     connection,
                     LOOK_SECONDS_MAX,
                     statement_seconds=LOOK_SECONDS_MAX,
-                    lock_seconds=LOCK_SECONDS_MAX,
-                    idle_seconds=IDLE_SECONDS_MAX,
+                    lock_seconds=LOOK_LOCK_SECONDS_MAX,
+                    idle_seconds=LOOK_IDLE_SECONDS_MAX,
                     within=True,
                 )
                 home = settings.outbox_schema or pinned.home

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.infrastructure.discovery import context_packages
+from outbox_kernel.infrastructure.operations.limits import DIGITS_MAX
 from outbox_kernel.kernel import masked_payload
 from outbox_kernel.kernel.errors import UnknownEventType
 from outbox_kernel.kernel.wire.masking import without_seals
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.settings import Settings
 
 UNREADABLE = f"{MASK} (no object of fields, so it is masked as a whole)"
-# Of what Python reads as a number; the longer ones stay text.
-DIGITS_MAX = 1_000
 
 
 def know_events(settings: Settings) -> None:

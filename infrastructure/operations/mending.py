@@ -8,6 +8,7 @@ import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.operations.abilities import relays
+from outbox_kernel.infrastructure.operations.limits import BATCH_MAX
 from outbox_kernel.infrastructure.operations.selection import NothingFound, no_subscription
 from outbox_kernel.infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT, SUBSCRIPTIONS_OF
 from outbox_kernel.infrastructure.outbox.sql.operations import (
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.selection import Selection
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-# Relays that settle one of these events wait for us meanwhile.
-BATCH_MAX = 500
 AHEAD = "pending"
 """What is chosen without a delivery: the handler has not come to the event yet."""
 

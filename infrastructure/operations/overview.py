@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.infrastructure.operations.abilities import carried_no_more, relays, stranded
+from outbox_kernel.infrastructure.operations.limits import COUNT_BYTES_MAX, LAG_EVENTS_MAX
 from outbox_kernel.infrastructure.outbox.sql.standing import (
     EVENTS_THERE_ARE,
     FIRST,
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.abilities import Relay, Stranded
     from outbox_kernel.infrastructure.operations.desk import Desk
-
-# So many events behind a cursor are looked at: of what is further behind it is only said that it is more.
-LAG_EVENTS_MAX = 10_000
-# A larger table is not counted but estimated.
-COUNT_BYTES_MAX = 64 * 1024 * 1024
 
 
 @attrs.frozen

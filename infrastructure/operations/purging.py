@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from outbox_kernel.infrastructure.operations.limits import TURN_SECONDS
 from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.outbox.purge import Purge, Purged, Window
 from outbox_kernel.infrastructure.outbox.sql.retention import EXTENT, SETTINGS
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-# A relay's retention purges for milliseconds at a time.
-TURN_SECONDS = 0.05
 K = TypeVar("K", int, UUID)
 
 __all__ = ["Purged", "purge"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.operations.mending import BATCH_MAX
+from outbox_kernel.infrastructure.operations.limits import BATCH_MAX, WINDOW_EVENTS
 from outbox_kernel.infrastructure.operations.overview import lag_of
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired, subscription
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.selection import AggregateKey
-
-WINDOW_EVENTS = 5_000
 
 
 @attrs.frozen

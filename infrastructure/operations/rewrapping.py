@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 
 from outbox_kernel.infrastructure.errors import MasterKeyUnfit
+from outbox_kernel.infrastructure.operations.limits import REWRAPPED_BATCH_MAX
 from outbox_kernel.infrastructure.outbox.sealing.keys import StoredKey
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import BY_MASTER_KEY, KEYS_TO_REWRAP, REWRAP
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.infrastructure.operations.desk import Desk
 
-BATCH_MAX = 500
 _FIRST = UUID(int=0)
 
 
@@ -56,7 +56,7 @@ async def rewrap(
 
 async def _rewrap_batch(desk: Desk, masters: MasterKeys, names: list[str], after: UUID) -> list[UUID]:
     async with desk.connection.transaction():
-        rows = await desk.run(KEYS_TO_REWRAP, masters=names, after=after, most=BATCH_MAX)
+        rows = await desk.run(KEYS_TO_REWRAP, masters=names, after=after, most=REWRAPPED_BATCH_MAX)
         keys = [StoredKey(row["id"], row["subject"], row["master_key"], row["wrapped"]) for row in rows]
         if keys:
             await desk.run(

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.limits import (
+    FOUND_EMITTED_MAX,
+    FOUND_EVENTS_MAX,
+    PAYLOADS_MAX,
+    SEARCH_SECONDS_MAX,
+    STRETCH_EVENTS,
+)
 from outbox_kernel.infrastructure.operations.masking import presentable, read
 from outbox_kernel.infrastructure.operations.selection import type_pattern
 from outbox_kernel.infrastructure.operations.stories import Event
@@ -32,15 +39,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.operations.desk import Desk
     from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
-
-# As long as one answer may take to be looked for, and how many events are looked at in one statement.
-SEARCH_SECONDS_MAX = 0.1
-STRETCH_EVENTS = 5_000
-# Payloads may be large: so many are read at once to be looked at without their secrets.
-PAYLOADS_MAX = 20
-EVENTS_MAX = 50
-# An aggregate with as many events without a number is looked for by the log: no index has their order.
-EMITTED_MAX = 1_000
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +73,7 @@ class Found:
     @property
     def is_short(self) -> bool:
         """Whether there may be more although the page is not full."""
-        return self.next is not None and len(self.events) < EVENTS_MAX
+        return self.next is not None and len(self.events) < FOUND_EVENTS_MAX
 
 
 @attrs.define
@@ -114,8 +112,8 @@ async def search(
     )
     until = now() + SEARCH_SECONDS_MAX
     # What nothing is asked of is found at once.
-    look_max = STRETCH_EVENTS if query.asks else EVENTS_MAX
-    while not walk.is_over and len(walk.events) < EVENTS_MAX:
+    look_max = STRETCH_EVENTS if query.asks else FOUND_EVENTS_MAX
+    while not walk.is_over and len(walk.events) < FOUND_EVENTS_MAX:
         await _step(desk, walk, query.words, look_max)
         if now() >= until:
             break
@@ -127,9 +125,9 @@ async def _stream_of(desk: Desk, aggregate: AggregateKey | None) -> tuple[Statem
     if aggregate is None:
         return WALK, {"types": None, "ids": None}
     whose = {"types": await aggregate.types(desk), "ids": aggregate.ids}
-    if (await desk.run_one(HAS_MANY_EMITTED, **whose, emitted_max=EMITTED_MAX))["has_many"]:
+    if (await desk.run_one(HAS_MANY_EMITTED, **whose, emitted_max=FOUND_EMITTED_MAX))["has_many"]:
         return WALK, whose
-    return WALK_STREAM, {**whose, "emitted_max": EMITTED_MAX}
+    return WALK_STREAM, {**whose, "emitted_max": FOUND_EMITTED_MAX}
 
 
 async def _end(desk: Desk, query: Query) -> int:
@@ -141,7 +139,7 @@ async def _end(desk: Desk, query: Query) -> int:
 
 async def _step(desk: Desk, walk: _Walk, words: str | None, look_max: int) -> None:
     """Look at one stretch; with a full page it ends at the last that is on it."""
-    wanted = EVENTS_MAX - len(walk.events)
+    wanted = FOUND_EVENTS_MAX - len(walk.events)
     rows = [
         dict(row)
         for row in await desk.run(

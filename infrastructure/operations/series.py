@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.limits import LATENCY_EVENTS_MAX, LATENCY_LOOK_MAX, SERIES_STEPS
 from outbox_kernel.infrastructure.outbox.sql.series import LATENCIES, SERIES
 
 if TYPE_CHECKING:
@@ -15,11 +16,8 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.operations.desk import Desk
 
-STEPS = 60
 WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LATENCY_EVENTS_MAX = 20
-LATENCY_LOOK_MAX = 200
 
 
 @attrs.frozen
@@ -70,9 +68,9 @@ def moments(end: datetime, window: timedelta) -> list[datetime]:
     They stand by the clock, so that what is past stays where it is whenever somebody looks. The last step goes on to
     the end: it is as long as the others at least, and less than two of them.
     """
-    step = window / STEPS
+    step = window / SERIES_STEPS
     last = end - (end - _EPOCH) % step
-    return [*(last - step * number for number in range(STEPS, 0, -1)), end]
+    return [*(last - step * number for number in range(SERIES_STEPS, 0, -1)), end]
 
 
 async def series(desk: Desk, window: timedelta, name: str | None = None) -> list[Series]:

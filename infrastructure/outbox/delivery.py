@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.limits import ERROR_CHARACTERS_MAX
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent, column
 from outbox_kernel.infrastructure.outbox.sql.named import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-ERROR_CHARACTERS_MAX = 2_000
 
 
 class DueDelivery(LoggedEvent):

@@ -17,9 +17,9 @@ from outbox_kernel.infrastructure.outbox.sealing.reading import uncharged
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import texts_in
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.kernel import catalogue
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
 from outbox_kernel.kernel.context import Delivery
 from outbox_kernel.kernel.events import stamp_event
+from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 from outbox_kernel.kernel.serialization import parsed
 from outbox_kernel.kernel.stored import StoredEvent
 from outbox_kernel.kernel.wire.owning import is_fixed
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.outbox.sealing.keys import SubjectKey
     from outbox_kernel.kernel.context import Header
     from outbox_kernel.kernel.events import DomainEvent
-
 
 _NO_HEADERS: dict[str, Header] = {}
 _STORED_COLUMNS = tuple({each.name for each in attrs.fields(StoredEvent)} - {"payload", "headers"})

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.limits import (
+    ANSWER_SECONDS_MAX,
+    BURST_SECONDS,
+    COMMIT_TURNS,
+    LINGER_SECONDS,
+)
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 
 if TYPE_CHECKING:
@@ -17,13 +23,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 _log = logging.getLogger("outbox.wake_up")
-
-BURST_SECONDS = 0.005
-# Whoever has committed goes on first: its session is closed by a task of its own, which it waits for.
-COMMIT_TURNS = 4
-# Whoever waits for all tasks to end, as some do when they shut down, waits for this one as well.
-LINGER_SECONDS = 10.0
-ANSWER_SECONDS_MAX = 1.0
 
 
 class Line(Protocol):

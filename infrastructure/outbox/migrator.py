@@ -28,6 +28,11 @@ from outbox_kernel.infrastructure.errors import (
 from outbox_kernel.infrastructure.outbox.branches import OUTBOX_BRANCH, Branch, branches, told
 from outbox_kernel.infrastructure.outbox.foreign_code import require_none
 from outbox_kernel.infrastructure.outbox.key_table import outbox_subject_keys
+from outbox_kernel.infrastructure.outbox.limits import (
+    POSTGRES_VERSION_MIN,
+    TABLE_LOCK_SECONDS_MAX,
+    TURN_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.outbox.statements import count_undelivered
 from outbox_kernel.infrastructure.outbox.tables import outbox_events_in
 from outbox_kernel.infrastructure.outbox.views import LOG_VIEWS
@@ -45,12 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-POSTGRES_VERSION_MIN = 15
 ENCODING = "UTF8"
-# Another machine's whole migration is worth waiting for.
-TURN_SECONDS_MAX = 60.0
-# A statement that waits for a table makes every writer behind it wait too, so it gives up soon.
-TABLE_LOCK_SECONDS_MAX = 5.0
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _SETTINGS = "SELECT current_setting('search_path'), current_setting('lock_timeout')"

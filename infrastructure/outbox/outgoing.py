@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from outbox_kernel.infrastructure.outbox.conflicts import note_keys, sqlstate, table_name
 from outbox_kernel.infrastructure.outbox.executing import execute
+from outbox_kernel.infrastructure.outbox.limits import COMBINED_STATEMENTS_MAX
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import is_watched
 from outbox_kernel.kernel.envelope import Envelope
 from outbox_kernel.kernel.errors import ConcurrencyError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _PARAMETER = re.compile(r"\$(\d+)")
-_COMBINED_MAX = 1_000
 _ID, _KEY = Envelope._fields.index("aggregate_id"), Envelope._fields.index("aggregate_key")
 _NOT_SUPPORTED = "0A000"
 
@@ -96,7 +96,7 @@ class Outgoing:
         self.explain(error, self.connection)
 
 
-@lru_cache(_COMBINED_MAX)
+@lru_cache(COMBINED_STATEMENTS_MAX)
 def _combined(events: str, row: str, taken: int) -> str:
     shifted = _PARAMETER.sub(lambda found: f"${int(found[1]) + taken}", events)
     return f"WITH its_row AS ({row}) {shifted}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.limits import CALL_SECONDS_MAX
 from outbox_kernel.infrastructure.outbox.sql import at_home
 from outbox_kernel.infrastructure.postgres.connections import connect
 from outbox_kernel.infrastructure.postgres.explain import explain, lost
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from outbox_kernel.infrastructure.postgres.pinning import Pinned
-
-CALL_SECONDS_MAX = 10.0
 
 R = TypeVar("R", bound=asyncpg.Record)
 # A statement and its arguments, or what makes them of the rows of the steps before.

@@ -7,27 +7,24 @@ from uuid import UUID
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.limits import (
+    GAP_POSITIONS_MAX,
+    WINDOW_PLACES,
+    WINDOW_POSITIONS,
+    WINDOW_ROWS,
+    WINDOWS_EMPTY_MAX,
+)
+from outbox_kernel.infrastructure.outbox.sql.limits import RECEIPT_DAYS_MIN
 from outbox_kernel.infrastructure.outbox.sql.retention import (
     PURGE_EVENTS,
     PURGE_PAST,
     PURGE_PROGRESS,
     PURGE_READERS,
     PURGE_RECEIPTS,
-    RECEIPT_DAYS_MIN,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-
-WINDOW_ROWS = 2_000
-# Of the log, so that a window costs no more where all of it is gone.
-WINDOW_POSITIONS = 200_000
-# After so many in a row with nothing in them each is twice as large as the one before: a position far ahead, which
-# somebody wrote, is not walked to in steps of that size.
-WINDOWS_EMPTY_MAX = 64
-_GAP_POSITIONS_MAX = 2**61
-# Of each reader's progress.
-WINDOW_PLACES = 500
 
 K = TypeVar("K", int, UUID)
 
@@ -93,7 +90,7 @@ class Purge:
 
     def _span(self) -> int:
         doublings = max(0, self._windows_empty - WINDOWS_EMPTY_MAX)
-        return min(WINDOW_POSITIONS << doublings, _GAP_POSITIONS_MAX)
+        return min(WINDOW_POSITIONS << doublings, GAP_POSITIONS_MAX)
 
     async def receipts(self, after: UUID) -> Window[UUID] | None:
         """Purge receipts after that event's id whose event has gone."""

@@ -6,13 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from outbox_kernel.infrastructure.outbox.limits import SHARE_LEFT_CONNECTIONS
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import connections_max
 
 if TYPE_CHECKING:
     from sqlalchemy import Pool
-
-# Of so many connections one is left to those who need it for a transaction only.
-SHARE_LEFT = 5
 
 _rooms: WeakKeyDictionary[Pool, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
 
@@ -24,6 +22,6 @@ def room_in(pool: Pool) -> asyncio.Semaphore | None:
         return None
     loop, known = asyncio.get_running_loop(), _rooms.get(pool)
     if known is None or known[0] is not loop:
-        left = max(1, connections // SHARE_LEFT)
+        left = max(1, connections // SHARE_LEFT_CONNECTIONS)
         known = _rooms[pool] = loop, asyncio.Semaphore(max(1, connections - left))
     return known[1]

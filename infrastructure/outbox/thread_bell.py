@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from sqlalchemy.exc import SQLAlchemyError
 
-from outbox_kernel.infrastructure.outbox import loop_bell
+from outbox_kernel.infrastructure.outbox.limits import ANSWER_SECONDS_MAX, BURST_SECONDS, LINGER_SECONDS
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ThreadBell:
             self._turn.notify_all()
             thread = self._thread
         if thread is not None:
-            thread.join(loop_bell.ANSWER_SECONDS_MAX)
+            thread.join(ANSWER_SECONDS_MAX)
 
     def _start(self, thread: threading.Thread) -> None:
         try:
@@ -68,7 +68,7 @@ class ThreadBell:
 
     def _is_rung(self) -> bool:
         with self._turn:
-            self._turn.wait_for(lambda: self._rung or self._leaving, loop_bell.LINGER_SECONDS)
+            self._turn.wait_for(lambda: self._rung or self._leaving, LINGER_SECONDS)
             rung, self._rung = self._rung, False
             if not rung:
                 self._thread = None  # who rings from now on starts another
@@ -76,7 +76,7 @@ class ThreadBell:
 
     def _pause(self) -> None:
         with self._turn:
-            self._turn.wait_for(lambda: self._leaving, loop_bell.BURST_SECONDS)
+            self._turn.wait_for(lambda: self._leaving, BURST_SECONDS)
 
     def _tell(self, connection: Any) -> Any:
         """Tell on a connection, or on a new one; return the one to tell on next."""
@@ -115,7 +115,7 @@ def _say(connection: Any, statement: str) -> None:
     with selectors.DefaultSelector() as selector:
         selector.register(link.socket, selectors.EVENT_READ)
         while link.is_busy():
-            if not selector.select(loop_bell.ANSWER_SECONDS_MAX):
+            if not selector.select(ANSWER_SECONDS_MAX):
                 raise TimeoutError("no answer in time")
             link.consume_input()
     while (result := link.get_result()) is not None:

@@ -22,13 +22,13 @@ from outbox_kernel.infrastructure.errors import (
 )
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import is_without_tls
 from outbox_kernel.infrastructure.postgres.explain import address_of, sqlstate_of
+from outbox_kernel.infrastructure.postgres.limits import CHAIN_ERRORS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy.engine import URL
 
-_CHAIN_LENGTH_MAX = 10
 _NOT_ACCEPTING_CONNECTIONS = "55000"
 _CANNOT_CHANGE_PARAMETER = "55P02"
 _TOO_MANY_CONNECTIONS = "53300"
@@ -120,7 +120,7 @@ def _by_state(error: BaseException, url: URL) -> InfrastructureError | None:
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
-    for _ in range(_CHAIN_LENGTH_MAX):
+    for _ in range(CHAIN_ERRORS_MAX):
         if cause is None:
             return
         yield cause

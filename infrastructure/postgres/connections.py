@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.util import greenlet_spawn
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable, InfrastructureError
+from outbox_kernel.infrastructure.postgres.limits import CONNECT_SECONDS_MAX
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -23,10 +24,6 @@ TROUBLE = (
     OSError,
 )
 """All that a database which is gone, or refuses, may raise."""
-
-
-# The driver's own deadline ends with the login; what the engine asks after it has none.
-CONNECT_SECONDS_MAX = 10.0
 
 
 async def connect(engine: Engine) -> asyncpg.Connection:

@@ -21,14 +21,12 @@ from urllib.parse import quote
 
 from outbox_kernel.infrastructure.errors import EmbeddedServerFailed, MissingExtra
 from outbox_kernel.infrastructure.postgres import unprivileged
+from outbox_kernel.infrastructure.postgres.limits import POLL_SECONDS, START_SECONDS_MAX, STOP_SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 POSTGRES_VERSION = 18
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
-_POLL_SECONDS = 0.01
 
 # One locale on every machine, so that rows sort alike everywhere.
 _INITDB = (
@@ -173,7 +171,7 @@ class EmbeddedPostgres:
         while not _is_ready(state, self._server.pid):
             if self._server.poll() is not None or time.monotonic() > deadline:
                 raise _failed(log.read_text(errors="replace"))
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     @property
     def _stop_signal(self) -> signal.Signals:

@@ -21,12 +21,11 @@ from outbox_kernel.infrastructure.errors import BadSetting, InfrastructureError
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import hush_upgrades
 from outbox_kernel.infrastructure.postgres.connecting import connecting
 from outbox_kernel.infrastructure.postgres.explain import explained
-from outbox_kernel.infrastructure.postgres.hosts import (
+from outbox_kernel.infrastructure.postgres.hosts import Hosts, hosts_apart, listed, with_every_port
+from outbox_kernel.infrastructure.postgres.limits import (
     CONNECT_TIMEOUT_SECONDS,
-    Hosts,
-    hosts_apart,
-    listed,
-    with_every_port,
+    POOL_RECYCLE_SECONDS,
+    PORT_MAX,
 )
 from outbox_kernel.infrastructure.settings import names_host
 
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 APPLICATION_NAME = "outbox-kernel"
-# Firewalls forget a quiet connection after minutes without telling either side.
-POOL_RECYCLE_SECONDS = 900
-PORT_MAX = 65_535
 
 _DRIVER_NAMES = ("postgres", "postgresql", "postgresql+asyncpg")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

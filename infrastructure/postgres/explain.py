@@ -26,11 +26,11 @@ from outbox_kernel.infrastructure.errors import (
     ServerFull,
 )
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import is_loss
+from outbox_kernel.infrastructure.postgres.limits import CHAIN_ERRORS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_CHAIN_LENGTH_MAX = 10
 _OUTBOX_NAME = re.compile(r'"((?P<schema>\w+)\.)?outbox(_\w+)?"')
 
 _OF_LOSING = re.compile("connection is (bad|closed)|server closed the connection")
@@ -63,7 +63,7 @@ def explained(url: str | URL) -> Iterator[None]:
 def causes_of(error: BaseException) -> Iterator[BaseException]:
     """Give an error and what it was raised for, through whatever wraps it."""
     cause: BaseException | None = error
-    for _ in range(_CHAIN_LENGTH_MAX):
+    for _ in range(CHAIN_ERRORS_MAX):
         if cause is None:
             return
         yield cause

@@ -11,14 +11,12 @@ from asyncpg.exceptions import TargetServerAttributeNotMatched
 
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
 from outbox_kernel.infrastructure.postgres.explain import address_of
+from outbox_kernel.infrastructure.postgres.limits import CONNECT_TIMEOUT_SECONDS, FIRST_TIMEOUT_SECONDS
 from outbox_kernel.infrastructure.postgres.outages import is_outage
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-CONNECT_TIMEOUT_SECONDS = 5.0
-# A machine that is gone answers nothing: each is given this first, and those that were late all of the time once more.
-FIRST_TIMEOUT_SECONDS = 1.5
 PORT = "5432"
 
 _SEVERAL = re.compile(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.postgres.asyncpg_inside import prepares_nothing
+from outbox_kernel.infrastructure.postgres.limits import IDLE_IN_TRANSACTION_SECONDS, PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,12 +40,6 @@ _OF_SESSION = {"default_transaction_isolation": "read committed", "default_trans
 _OF_TRANSACTION = {"transaction_isolation": "read committed", "transaction_read_only": "off"}
 # Before these versions there was none.
 _SINCE = {"transaction_timeout": 17}
-
-# Longer than a caller waits for an answer: of two who tell of it, the one that knows what it asked is to be first.
-PATIENCE_SECONDS = 5.0
-# Who is stopped between two statements, or whose machine is gone without a word, would hold its rows' locks for as
-# long, and with them whoever is to take over from it.
-IDLE_IN_TRANSACTION_SECONDS = 5.0
 
 # With each name of the server's in full, since nothing is pinned yet.
 _LOOK = """

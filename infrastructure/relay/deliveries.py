@@ -24,6 +24,17 @@ from outbox_kernel.infrastructure.outbox.sql.deliveries import (
 )
 from outbox_kernel.infrastructure.outbox.sql.named import arrays
 from outbox_kernel.infrastructure.relay.lease import check_held
+from outbox_kernel.infrastructure.relay.limits import (
+    BATCH_MAX,
+    CLAIM_BYTES_MAX,
+    HEADS_MAX,
+    IN_HAND_MAX,
+    KNOWN_MAX,
+    REST_SECONDS_MAX,
+    REST_TIMES,
+    TURN_MAX,
+    TURNS_MAX,
+)
 from outbox_kernel.infrastructure.relay.order import turns_of
 from outbox_kernel.infrastructure.relay.progress import Counts
 
@@ -35,17 +46,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny
 
-
 # The handler, and the key within which it takes one after the other.
 TurnKey = tuple[str, str]
-
-# More than these are found sooner by a look at all.
-KNOWN_MAX = 5_000
-# After a look at all, what is merely heard of causes the next when so many times longer is over, or, where it found
-# something, when no turn is known any more.
-# There is a limit, since what is measured is also how long the answer waited for this process, a lock or the road.
-REST_TIMES = 9
-REST_SECONDS_MAX = 1.0
 
 
 @attrs.define(eq=False)
@@ -127,14 +129,6 @@ class DueTurns:
     def look_on(self) -> None:
         """Begin a look at all, unless one is under way."""
         self.everywhere = self.everywhere or not self._after
-
-
-HEADS_MAX = 500
-TURNS_MAX = 100
-TURN_MAX = 20
-IN_HAND_MAX = 1_000
-BATCH_MAX = 2_000
-CLAIM_BYTES_MAX = 16 * 1024 * 1024
 
 
 @attrs.define(eq=False)

@@ -21,6 +21,7 @@ import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import leases
+from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS, STEP_SECONDS_MAX
 from outbox_kernel.infrastructure.relay.waiting import happens
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-RENEWALS_PER_LEASE = 3
 EXIT_STANDSTILL = 70
-_STEP_SECONDS_MAX = 0.5
 
 
 @attrs.frozen
@@ -90,7 +89,7 @@ class LeaseKeeper:
         # No task: whoever cancels all tasks, as some do at the end, must not make the loop look dead.
         self._moved_at = time.monotonic()
         if not self._stop.is_set():
-            self._loop.call_later(_STEP_SECONDS_MAX / 5, self._beat)
+            self._loop.call_later(STEP_SECONDS_MAX / 5, self._beat)
 
     def _run(self) -> None:
         try:
@@ -99,7 +98,7 @@ class LeaseKeeper:
             _tell(self._loop, self._ended.set)
 
     async def _keep(self) -> None:
-        every = self.lease_seconds / RENEWALS_PER_LEASE
+        every = self.lease_seconds / LEASE_RENEWALS
         due = time.monotonic() + every
         halted = asyncio.Event()
         self._halt = partial(_tell, asyncio.get_running_loop(), halted.set)
@@ -109,7 +108,7 @@ class LeaseKeeper:
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
                     await self._renew()
-                await happens(halted, min(_STEP_SECONDS_MAX, every / 2))
+                await happens(halted, min(STEP_SECONDS_MAX, every / 2))
         finally:
             await self.log.line.close()
 

@@ -12,6 +12,7 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.postgres.pinning import pin
+from outbox_kernel.infrastructure.relay.limits import LISTENER_ANSWER_SECONDS_MAX, PROBE_EVERY_SECONDS
 from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.infrastructure.telemetry.counting import RelayCounts
 from outbox_kernel.kernel.retry import EXPONENTIAL
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-
 PROBE = "probe:"
 # What is said of a commit is empty; an operator who mends says that there is more to look at than new events.
 EVERYTHING = "deliveries"
-PROBE_EVERY_SECONDS = 5.0
-ANSWER_SECONDS_MAX = 2.0
 SAY = "SELECT pg_notify($1, $2)"
 
 
@@ -75,10 +73,10 @@ class Listener:
     async def _listen(self) -> None:
         connection = await connect(self.engine.sync_engine)
         try:
-            await pin(connection, ANSWER_SECONDS_MAX)
+            await pin(connection, LISTENER_ANSWER_SECONDS_MAX)
             gone = asyncio.Event()
             connection.add_termination_listener(lambda _: gone.set())
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(LISTENER_ANSWER_SECONDS_MAX):
                 await connection.add_listener(self.channel, self._hear)
             while True:
                 await self._prove()
@@ -93,7 +91,7 @@ class Listener:
     async def _prove(self) -> None:
         self._answered.clear()
         await self.says.fetch(SAY, self.channel, self._me)
-        if not await happens(self._answered, ANSWER_SECONDS_MAX):
+        if not await happens(self._answered, LISTENER_ANSWER_SECONDS_MAX):
             raise Deaf(
                 f"nothing said on channel {self.channel!r} arrives where the relay listens (a pooler in transaction "
                 "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"

@@ -15,6 +15,12 @@ from outbox_kernel.infrastructure.outbox.sql import cursors, log, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
 from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.lease import check_held
+from outbox_kernel.infrastructure.relay.limits import (
+    GLANCE_EVENTS_MAX,
+    LOOK_EVENTS_MIN,
+    READ_BYTES_MAX,
+    TURNS_DROPPED_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -26,15 +32,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.outbox.sql.named import Statement
     from outbox_kernel.infrastructure.relay.cursor import Batch
     from outbox_kernel.infrastructure.relay.lease import Lease
-
-# Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
-READ_BYTES_MAX = 16 * 1024 * 1024
-# Turns whose deliveries a cursor goes back over, so many in one statement.
-TURNS_DROPPED_MAX = 10_000
-# However few are asked for, as by a handler with a bound, so many are looked at.
-LOOK_AT_LEAST = 1_000
-# Events that a glance may bring. More would make it cost what the whole read costs, which is asked for then.
-GLANCE_MAX = 16
 
 # By the names that statements give their arrays.
 _CURSORS = ("names", "shards")
@@ -63,7 +60,7 @@ class Wanted:
     @property
     def look_max(self) -> int:
         """How many are looked at."""
-        return max(self.events_max * self.look_times, LOOK_AT_LEAST)
+        return max(self.events_max * self.look_times, LOOK_EVENTS_MIN)
 
 
 @attrs.frozen
@@ -142,7 +139,7 @@ class Log:
             position=start.position,
             snapshot=start.snapshot,
             floor=server.floor,
-            events_max=(events_max := min(wanted.events_max, GLANCE_MAX)),
+            events_max=(events_max := min(wanted.events_max, GLANCE_EVENTS_MAX)),
             ordered=wanted.ordered,
         )
         rows.sort(key=itemgetter("position"))

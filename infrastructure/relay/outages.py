@@ -19,6 +19,7 @@ from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
 from outbox_kernel.infrastructure.postgres.outages import is_outage
+from outbox_kernel.infrastructure.relay.limits import FAILURES_COUNTED_MAX, PROBES_COUNTED_MAX, RACES_MAX
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit, Unavailable
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Outlet
 
 _log = logging.getLogger("outbox.relay")
-
 
 _LOST_RACES = ("40001", "40P01")
 
@@ -49,8 +49,6 @@ def is_lost_race(error: BaseException) -> bool:
     return not isinstance(error, Unavailable) and sqlstate_of(error) in _LOST_RACES
 
 
-# The third delay of EXPONENTIAL: a broker that is back is found within seconds, however long it was away.
-FAILURES_COUNTED_MAX = 3
 QUEUE = "queue "
 """What the name of a pause begins with that is a consumed queue's; no publisher's name has a blank."""
 
@@ -164,12 +162,6 @@ class BrokerOutage:
     def _tell(self) -> None:
         self.known.set()
         self.changed.set()
-
-
-# Lost races of transactions, one after the other, after which it stands still: fewer are run again at once.
-RACES_MAX = 3
-# The fifth delay of EXPONENTIAL: a probe a minute costs nobody anything, and finds soon what is back.
-PROBES_COUNTED_MAX = 5
 
 
 @attrs.define(eq=False)

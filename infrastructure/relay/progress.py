@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.relay.limits import BURST_EVENTS, IDLE_SECONDS, WRITE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -14,13 +16,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-# Under load not more often than this: each time is a write that waits for its way to the disk.
-WRITE_SECONDS = 0.1
-# A place that has only passed what is for others is not worth more.
-IDLE_SECONDS = 1.0
-# So many are worth a write of their own when they were the last of the log.
-BURST_EVENTS = 500
 
 
 @attrs.define

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.relay")
 
 
-# Sent and not confirmed, at the most.
-WINDOW = 200
-
-
 @attrs.frozen(eq=False)
 class Sent:
     """An event on its way to the broker; it is counted as a handler's run is."""

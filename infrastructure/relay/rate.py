@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Self
 
 import attrs
 
+from outbox_kernel.infrastructure.relay.limits import IN_HAND_TIMES, LATE_SECONDS_MAX
 from outbox_kernel.kernel.rates import interval_seconds
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.kernel.handlers import HandlerRegistration
-
-
-# What a timer comes late is made good, up to so much: else a rate of a few hundred a second would never be reached.
-LATE_SECONDS_MAX = 0.01
 
 
 @attrs.define(eq=False)
@@ -37,10 +34,6 @@ class Pacer:
         """Take note that a run begins, over so many events."""
         from_when = max(self._next_at, time.monotonic() - LATE_SECONDS_MAX)
         self._next_at = from_when + events * self.interval_seconds
-
-
-# Events in hand for each run that there may be: a place is written down once all that were read with it are done.
-IN_HAND_TIMES = 4
 
 
 @attrs.frozen

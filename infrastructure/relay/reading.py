@@ -13,7 +13,8 @@ import attrs
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.outbox.sql.reading import as_like
 from outbox_kernel.infrastructure.relay.cursor import Place
-from outbox_kernel.infrastructure.relay.log import GLANCE_MAX, Wanted
+from outbox_kernel.infrastructure.relay.limits import GLANCE_EVENTS_MAX, LOOK_TIMES_MAX
+from outbox_kernel.infrastructure.relay.log import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.cursor import Reader, Server
     from outbox_kernel.infrastructure.relay.log import Found, Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-# Of what is mostly for others, so many are looked at for each event that a read may bring.
-LOOK_TIMES_MAX = 8
 
 
 @attrs.define(eq=False)
@@ -98,7 +96,7 @@ class Reading:
             found = await self.log.glance(start, self.server, wanted)
         if found is None:
             found = await self.log.read(start, self.server, wanted)
-        self._is_quiet = len(found.rows) < GLANCE_MAX
+        self._is_quiet = len(found.rows) < GLANCE_EVENTS_MAX
         for reader in together:
             reader.look_times = _look_times(wanted, found)
         return found

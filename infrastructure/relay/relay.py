@@ -20,7 +20,8 @@ from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, requ
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.postgres.engine import create_engine
-from outbox_kernel.infrastructure.relay.lease import RENEWALS_PER_LEASE, Lease, LeaseKeeper, LeaseLost
+from outbox_kernel.infrastructure.relay.lease import Lease, LeaseKeeper, LeaseLost
+from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.metrics import Observing
 from outbox_kernel.infrastructure.relay.progress import Counts
@@ -28,12 +29,7 @@ from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, EndsWhenCancelled, Rests, Serving
 from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
-from outbox_kernel.infrastructure.relay.subscription import (
-    CarriedPublisher,
-    Renaming,
-    carry,
-    check_names,
-)
+from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher, Renaming, carry, check_names
 from outbox_kernel.infrastructure.relay.takeover import Upkeep
 from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers, unknown_types
@@ -269,7 +265,7 @@ class OutboxRelay:
 
     def _keeper_of(self, shift: Shift, lease: Lease) -> LeaseKeeper:
         seconds = self._settings.lease_seconds
-        line = Line(self.engine, deadline_seconds=max(seconds / RENEWALS_PER_LEASE, 1.0))
+        line = Line(self.engine, deadline_seconds=max(seconds / LEASE_RENEWALS, 1.0))
         return LeaseKeeper(
             self._ground.log(line, lease),
             lease_seconds=seconds,

@@ -18,6 +18,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.purge import K, Purge, Purged, Window
 from outbox_kernel.infrastructure.outbox.sql.retention import SETTINGS
+from outbox_kernel.infrastructure.relay.limits import RETENTION_REST_SECONDS, WHOLE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-REST_SECONDS = 60.0
-WHOLE_SECONDS = 3_600.0
 _FIRST_ID = UUID(int=0)
 
 
@@ -55,14 +54,14 @@ class Walk(Generic[K]):
         self.due_at = 0.0
         window = await self.window(self.after)
         if window is None:
-            self.due_at = now + REST_SECONDS
+            self.due_at = now + RETENTION_REST_SECONDS
             return
         self.after = window.last
         if self._lowest is None:
             self._lowest = window.kept
         if window.is_over:
             self.first = self.after if self._lowest is None else self.before(self._lowest)
-            self.due_at = now + REST_SECONDS
+            self.due_at = now + RETENTION_REST_SECONDS
 
 
 @attrs.define(eq=False)
@@ -114,7 +113,7 @@ class Retention:
         except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError) as error:
             # Somebody holds a row that is to go, or there is too much that is not cleaned up.
             _log.info("the purge waits: %s", error, extra={"action": "purge.waits"})
-            task.due_at = time.monotonic() + REST_SECONDS
+            task.due_at = time.monotonic() + RETENTION_REST_SECONDS
 
     async def _run(self, statement: Statement, **values: Any) -> Any:
         text, _ = self.log.step(statement, is_free=None, **values)

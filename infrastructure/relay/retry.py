@@ -9,6 +9,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
+from outbox_kernel.infrastructure.relay.limits import DELAY_SECONDS_MAX
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.relay")
 
-# A century: what a handler asks for must stay a time that the database can store.
-DELAY_SECONDS_MAX = 100 * 365.25 * 86_400
 UNREADABLE = (
     "it cannot be read: a moment out of range, or a payload or headers that are no object; mend the row and retry it, "
     "or skip it"

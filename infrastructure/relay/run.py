@@ -11,6 +11,7 @@ import attrs
 from outbox_kernel.infrastructure.calling import bear_cancellation, has_left
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.relay.outages import HandlerOutage, outage_of
 from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, failed, failed_after_commit
 from outbox_kernel.kernel.context import handling
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.context import Delivery
 
 _log = logging.getLogger("outbox.relay")
-
-# How long a run whose time is over may take to end.
-GRACE_SECONDS = 5.0
 
 
 class GivenBack(BaseException):

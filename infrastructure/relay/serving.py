@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.relay.limits import ANSWER_SECONDS_MAX, RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -52,11 +53,6 @@ class EndsWhenCancelled(Coroutine[Any, Any, None]):
     def close(self) -> None:
         """End without having run to the end."""
         self._coroutine.close()
-
-
-ANSWER_SECONDS_MAX = 1.0
-# Rests between shifts: short, so that it is back within about a second after the database (R12).
-RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 
 
 class CancelledByOthers(InfrastructureError):

@@ -17,14 +17,14 @@ import attrs
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.limits import FINISH_SECONDS, GRACE_SECONDS, WATCH_SECONDS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING
 from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.progress import Progress
 from outbox_kernel.infrastructure.relay.reading import Reading
-from outbox_kernel.infrastructure.relay.run import GRACE_SECONDS
 from outbox_kernel.infrastructure.relay.subscription import subscriptions_now
 from outbox_kernel.infrastructure.relay.waiting import happens
-from outbox_kernel.kernel.handler_options import TIMEOUT_SECONDS
+from outbox_kernel.kernel.limits import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.infrastructure.relay.starting import Lines
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-WATCH_SECONDS = 0.1
-# A relay that stops lets what is in hand end for so long, before it leaves the rest to others.
-FINISH_SECONDS = 0.2
 
 
 @attrs.define(eq=False)

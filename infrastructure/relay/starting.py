@@ -21,10 +21,11 @@ from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
 from outbox_kernel.infrastructure.relay.bisection import Batching
 from outbox_kernel.infrastructure.relay.cursor import Server
 from outbox_kernel.infrastructure.relay.lease import Lease
+from outbox_kernel.infrastructure.relay.limits import WINDOW_MESSAGES, WRITERS_LOOK_SECONDS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.outages import BrokerOutage
-from outbox_kernel.infrastructure.relay.publishing import WINDOW, Sending
+from outbox_kernel.infrastructure.relay.publishing import Sending
 from outbox_kernel.infrastructure.relay.rate import Bounds
 from outbox_kernel.infrastructure.relay.run import Handling
 from outbox_kernel.infrastructure.relay.shift import Shift
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.metrics import Observing
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny
-
-
-WRITERS_LOOK_SECONDS = 0.05
 
 
 class Lines(NamedTuple):
@@ -108,7 +106,8 @@ class Assembly:
         if isinstance(carried, CarriedPublisher):
             outage = BrokerOutage(carried.name, carried.outlet, shift.pauses_changed)
             shift.outages.append(outage)
-            doing, bounds = Sending(carried, outage, *observed), Bounds(WINDOW, settings.batch_size_max)
+            doing = Sending(carried, outage, *observed)
+            bounds = Bounds(WINDOW_MESSAGES, settings.batch_size_max)
         else:
             given = carried, self.lease, self.ground.schema, database
             doing = Handling(*given) if carried.batch is None else Batching(*given, shift.deliveries.log)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.outbox.delivery import Outcome
+from outbox_kernel.infrastructure.relay.limits import SUSPECT_TAKEOVERS
 from outbox_kernel.infrastructure.relay.order import Held, Queue, Work
 from outbox_kernel.infrastructure.relay.retry import DONE, LEASED, WAITING, buried
 from outbox_kernel.infrastructure.relay.workers import Workers
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.run import Handling
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
     from outbox_kernel.infrastructure.relay.workers import Worker
-
-TAKEOVERS_OF_A_SUSPECT = 2
 
 
 class Route(Enum):
@@ -131,7 +130,7 @@ class Subscriber:
 
     def _is_suspect(self, reader: Reader) -> bool:
         # To publish runs nobody's code here.
-        return reader.takeovers >= TAKEOVERS_OF_A_SUSPECT and self.carried.kind == "handler"
+        return reader.takeovers >= SUSPECT_TAKEOVERS and self.carried.kind == "handler"
 
     def _must_leave(self, row: LoggedEvent) -> bool:
         unsettled = row["unsettled"]
@@ -148,7 +147,7 @@ class Subscriber:
         """Leave an event for later, for another relay, or for good."""
         outcome = self._outcome(row, WAITING if row.is_readable else buried(self.carried, row, 0))
         if is_suspect and row.is_readable:
-            outcome.takeovers = TAKEOVERS_OF_A_SUSPECT
+            outcome.takeovers = SUSPECT_TAKEOVERS
         self._note(batch, outcome)
 
     def note_pause(self) -> bool:

@@ -16,6 +16,7 @@ from outbox_kernel.infrastructure.errors import NamesCollide, SourceChanged
 from outbox_kernel.infrastructure.outbox.sql import cursors
 from outbox_kernel.infrastructure.outbox.sql import subscriptions as sql
 from outbox_kernel.infrastructure.outbox.sql.named import arrays
+from outbox_kernel.infrastructure.relay.limits import WINDOW_ROWS
 from outbox_kernel.kernel import catalogue
 from outbox_kernel.kernel.matching import matches
 from outbox_kernel.kernel.retry import RetrySchedule
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from outbox_kernel.kernel.events import DomainEvent
     from outbox_kernel.kernel.handlers import HandlerRegistration
     from outbox_kernel.kernel.stored import StoredEvent
-
 
 ANY_TYPE = "*"
 ANY_VERSION = 2**31 - 1
@@ -212,7 +212,6 @@ async def subscriptions_now(control: Log) -> tuple[dict[str, Subscription], int]
     return found, rows[0]["revision"] if rows else 0
 
 
-WINDOW_ROWS = 2_000
 _FIRST_ID = UUID(int=0)
 
 

@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_CURSORS, TAKE_OVER_CURSORS
 from outbox_kernel.infrastructure.outbox.sql.deliveries import TAKE_OVER_DELIVERIES
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
+from outbox_kernel.infrastructure.relay.limits import SWEEP_SECONDS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.subscription import Renaming
 
 _log = logging.getLogger("outbox.relay")
-
-
-SWEEP_SECONDS = 60.0
 
 
 @attrs.define(eq=False)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from outbox_kernel.infrastructure.relay.run import GRACE_SECONDS
+from outbox_kernel.infrastructure.relay.limits import GRACE_SECONDS, SLOW_SECONDS
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.workers import Workers
-
-SLOW_SECONDS = 1.0
 
 
 def watch(workers: Workers) -> None:

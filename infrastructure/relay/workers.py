@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.relay.limits import LOOP_SECONDS_MAX
 from outbox_kernel.infrastructure.relay.order import Queue, Work
 from outbox_kernel.infrastructure.relay.run import Away, GivenBack, Run
 from outbox_kernel.infrastructure.relay.timeouts import watch
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.rate import Pacer
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-# How long workers may keep the event loop when no handler ever waits for anything.
-LOOP_SECONDS_MAX = 0.005
 
 
 @attrs.define(eq=False)

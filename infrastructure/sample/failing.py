@@ -7,6 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from outbox_kernel.infrastructure.sample.limits import (
+    AGAIN_SECONDS,
+    DEAD_APART_SECONDS,
+    DEAD_SECONDS,
+    DONE_SECONDS,
+    LATER_SECONDS,
+    LEASED_SECONDS,
+    NEWER_SECONDS,
+    RETRYING_SECONDS,
+)
 from outbox_kernel.infrastructure.sample.shop import DEAD, NEWER, RETRYING, SUBSCRIPTIONS
 
 if TYPE_CHECKING:
@@ -16,11 +26,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.sample.shop import Died
     from outbox_kernel.infrastructure.sample.story import Told
 
-# How long ago an event was stored, at least, that is one of these.
-_DEAD_SECONDS, _DEAD_APART_SECONDS = 900.0, 2_400.0
-_RETRYING_SECONDS, _LEASED_SECONDS, _DONE_SECONDS, _NEWER_SECONDS = 30.0, 3_000.0, 7_200.0, 20_000.0
-_LATER_SECONDS = 10_000.0
-_AGAIN_SECONDS = 45.0
 _VERSION_OF_NOBODY = 2
 
 
@@ -60,7 +65,7 @@ class Failures:
 
     def _die(self, died: Died) -> None:
         for number, error in zip(range(died.letters), cycle(died.errors), strict=False):
-            event = self._next(died.handler, _DEAD_SECONDS + _DEAD_APART_SECONDS * number)
+            event = self._next(died.handler, DEAD_SECONDS + DEAD_APART_SECONDS * number)
             words = {"customer": event.payload.get("customer", "?"), "code": 4_000 + 37 * number}
             self._add(event, died.handler, "dead", attempts=died.attempts, error=error.format(**words))
             self._park(event, died.handler)
@@ -78,7 +83,7 @@ class Failures:
 
     def _try_again(self) -> None:
         for number in range(1, RETRYING.letters + 1):
-            event = self._next(RETRYING.handler, _RETRYING_SECONDS)
+            event = self._next(RETRYING.handler, RETRYING_SECONDS)
             error = RETRYING.errors[0].format(code=10 + number)
             self._add(
                 event,
@@ -86,24 +91,24 @@ class Failures:
                 "waiting",
                 attempts=number,
                 error=error,
-                next_seconds=_AGAIN_SECONDS * number,
+                next_seconds=AGAIN_SECONDS * number,
             )
 
     def _hold(self, handler: str) -> None:
         """Let a relay have one in its hands."""
-        self._add(self._next(handler, _LEASED_SECONDS), handler, "leased", relay=self._relay)
+        self._add(self._next(handler, LEASED_SECONDS), handler, "leased", relay=self._relay)
 
     def _settle(self, handler: str) -> None:
         """Let one have succeeded at last, and one have been skipped."""
         for state in ("done", "skipped"):
-            event = self._next(handler, _DONE_SECONDS)
+            event = self._next(handler, DONE_SECONDS)
             self._add(event, handler, state, attempts=1)
             self.receipts.append((event.event_id, handler, state))
 
     def _wait(self, later: Told) -> None:
         """Let one wait for its time, and one for a relay with newer code."""
-        self._add(later, "messaging", "waiting", next_seconds=_LATER_SECONDS)
-        newer = self._next(NEWER, _NEWER_SECONDS)
+        self._add(later, "messaging", "waiting", next_seconds=LATER_SECONDS)
+        newer = self._next(NEWER, NEWER_SECONDS)
         newer.event_version = _VERSION_OF_NOBODY
         self._add(newer, NEWER, "waiting")
 

@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import sample as sql
 from outbox_kernel.infrastructure.relay.outages import QUEUE
 from outbox_kernel.infrastructure.sample.failing import Failures
+from outbox_kernel.infrastructure.sample.limits import DAY_SECONDS, LEASE_SECONDS, WEEK_SECONDS
 from outbox_kernel.infrastructure.sample.shop import (
     CODE_VERSION,
     LIVE_HOSTS,
@@ -21,7 +22,7 @@ from outbox_kernel.infrastructure.sample.shop import (
     VANISHED_HOST,
     Fate,
 )
-from outbox_kernel.infrastructure.sample.story import WEEK_SECONDS, Story, columns
+from outbox_kernel.infrastructure.sample.story import Story, columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.sample.shop import Subscribed
     from outbox_kernel.infrastructure.sample.story import Told
 
-LEASE_SECONDS = 30.0
 _NAMESPACE = UUID("5a0c7d52-6d0a-4b52-9a3f-0c5b1b1b6a10")
 _HOUR = 3_600.0
-_DAY_SECONDS = 24 * _HOUR
 # Of a sum that is to come out as what it was made of.
 _EPSILON = 1e-6
 _STANDING = (Fate.PAUSED, Fate.AWAY, Fate.UNREAD)
@@ -134,7 +133,7 @@ def _reached(each: Subscribed, told: Sequence[Told]) -> Iterator[tuple[float, in
     roll = Random(each.name)  # noqa: S311 - nobody gains by guessing how late it was
     moments = {seconds: _late(each, seconds) * 4 for seconds in _moments()}
     for event in told:
-        if event.seconds < _DAY_SECONDS:
+        if event.seconds < DAY_SECONDS:
             late = _late(each, event.seconds) * (0.5 + roll.expovariate(1.5))
             moments[event.seconds - late] = late
     stored, reached = [-event.seconds for event in told], 0

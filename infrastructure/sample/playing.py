@@ -9,23 +9,22 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.outbox.sql import sample as sql
-from outbox_kernel.infrastructure.sample.filling import LEASE_SECONDS
+from outbox_kernel.infrastructure.sample.limits import BEAT_SECONDS, LEASE_SECONDS, WEEK_ORDERS
 from outbox_kernel.infrastructure.sample.shop import SUBSCRIPTIONS, Fate
-from outbox_kernel.infrastructure.sample.story import ORDERS, Story, columns
+from outbox_kernel.infrastructure.sample.story import Story, columns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from outbox_kernel.infrastructure.operations import Desk
 
-BEAT_SECONDS = 2.0
 _CHANCE = 0.05
 
 
 async def play(desk: Desk, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
     """Go on until cancelled: orders come in, relays live on, and what is retried succeeds."""
     # Beyond the numbers of the orders that are there, whenever it begins.
-    number = ORDERS + int((await desk.clock()).timestamp()) % 1_000_000
+    number = WEEK_ORDERS + int((await desk.clock()).timestamp()) % 1_000_000
     while True:
         await beat(desk, number)
         number += 1

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import attrs
 
+from outbox_kernel.infrastructure.sample.limits import AGE_SECONDS_MIN, DAY_SECONDS, WEEK_ORDERS, WEEK_SECONDS
 from outbox_kernel.infrastructure.sample.shop import NAMES, PREFIX, PRODUCTS, SHIPMENTS
 from outbox_kernel.kernel.identity import stream_key
 
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
     from decimal import Decimal
-
-WEEK_SECONDS = 7 * 24 * 3_600.0
-ORDERS = 3_000
-# Nothing is of the future.
-_SECONDS_MIN = 0.05
-_DAY_SECONDS = 24 * 3_600.0
 
 
 @attrs.define(kw_only=True)
@@ -59,7 +54,7 @@ class Story:
 
     def week(self) -> list[Told]:
         """Return all of it."""
-        told = [each for number in range(ORDERS) for each in self.order(number, self._moment())]
+        told = [each for number in range(WEEK_ORDERS) for each in self.order(number, self._moment())]
         told += [each for number in range(90) for each in self._customer(number)]
         told.append(self._odd())
         told.sort(key=lambda each: -each.seconds)
@@ -73,7 +68,7 @@ class Story:
         """Return how long ago an order was placed: more are in the evening than at night."""
         while True:
             seconds = self._random.uniform(5.0, WEEK_SECONDS)
-            busy = 0.55 + 0.45 * math.cos((seconds % _DAY_SECONDS) / _DAY_SECONDS * 2 * math.pi)
+            busy = 0.55 + 0.45 * math.cos((seconds % DAY_SECONDS) / DAY_SECONDS * 2 * math.pi)
             if self._random.random() < busy:
                 return seconds
 
@@ -125,7 +120,7 @@ class Story:
         yield self._told(
             "receipt.sent", later - 2.0, None, {**about, "email": "customer@example.org"}, charged
         )
-        if placed.seconds > _DAY_SECONDS / 2:
+        if placed.seconds > DAY_SECONDS / 2:
             tracking = f"TRK{self._random.randrange(10**9):09d}"
             shipped = {**about, "carrier": "Post", "tracking": tracking}
             yield self._told(
@@ -153,7 +148,7 @@ class Story:
         source: str | None = None,
         **headers: str,
     ) -> Told:
-        seconds = max(_SECONDS_MIN, seconds)
+        seconds = max(AGE_SECONDS_MIN, seconds)
         event_id, occurred = self._new_id(seconds), self._now - timedelta(seconds=seconds)
         if cause is not None:
             headers = {k: v for k, v in cause.headers.items() if k != "causation_id"} | {

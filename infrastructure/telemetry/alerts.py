@@ -14,10 +14,10 @@ import attrs
 
 from outbox_kernel.infrastructure.telemetry import instruments as numbers
 from outbox_kernel.infrastructure.telemetry.instruments import Instrument, label
+from outbox_kernel.infrastructure.telemetry.limits import LAG_SECONDS
 
 OUTBOX = "outbox"
 """The label by which several outboxes are told apart."""
-LAG_SECONDS = 60.0
 RUNBOOK = "docs/runbook.md"
 _SUBSCRIPTION, _QUEUE = label(numbers.SUBSCRIPTION), label(numbers.DESTINATION)
 _NAMED = f"{{{{ $labels.{_SUBSCRIPTION} }}}}"

@@ -14,19 +14,18 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from outbox_kernel.infrastructure.telemetry.instruments import BOUNDS_SECONDS
+from outbox_kernel.infrastructure.telemetry.limits import (
+    BEST_SECONDS_MAX,
+    BUSY_SECONDS,
+    ERROR_TYPES_MAX,
+    ROUND_TRIPS_MAX,
+    TIMED_OF_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Of runs that follow each other within so much time only one of so many is timed.
-BUSY_SECONDS = 0.001
-TIMED_OF_MAX = 32
-# Kinds of errors that one handler's failures are told apart by; those of others go together.
-ERROR_TYPES_MAX = 20
 OTHER_ERRORS = "_OTHER"
-# An answer that took longer than the best one says less of what the server's clock shows.
-ROUND_TRIPS_MAX = 1.5
-BEST_SECONDS_MAX = 60.0
 
 
 class Run(Protocol):

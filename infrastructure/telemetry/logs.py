@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.plain_text import printable
+from outbox_kernel.infrastructure.telemetry.limits import LINE_CHARACTERS_MAX
 from outbox_kernel.infrastructure.telemetry.tracebacks import Tracebacks, cut
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LOG_LEVEL_VARIABLE = "OUTBOX_LOG_LEVEL"
-LINE_CHARACTERS_MAX = 100_000
 # Who tells at INFO what nobody asked.
 _TALKATIVE = ("alembic",)
 # Who tells with a traceback of what we say in a sentence.

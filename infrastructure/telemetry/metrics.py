@@ -18,6 +18,7 @@ from outbox_kernel.infrastructure.telemetry.counting import (
     RequestCounts,
     SubscriptionCounts,
 )
+from outbox_kernel.infrastructure.telemetry.limits import ASK_SECONDS_MAX, FRESH_SECONDS, STALE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -26,11 +27,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.metrics")
 
-# However often anybody asks, the database is asked this often at most, and no longer than that.
-FRESH_SECONDS = 5.0
-ASK_SECONDS_MAX = 5.0
-# Numbers that are older are no numbers any more.
-STALE_SECONDS = 30.0
 SYSTEM = "outbox"
 """What the messaging conventions call the outbox itself."""
 

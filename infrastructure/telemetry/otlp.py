@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
+from outbox_kernel.infrastructure.telemetry.limits import FAREWELL_SECONDS_MAX, INTERVAL_MILLISECONDS
 from outbox_kernel.infrastructure.telemetry.otlp_metrics import Exported
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("outbox.telemetry")
 
 INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
-INTERVAL_MILLISECONDS = 60_000.0
-FAREWELL_SECONDS_MAX = 3.0
 
 
 class FollowsLinks(Sampler):

@@ -18,15 +18,8 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from outbox_kernel.infrastructure.telemetry import instruments as names
 from outbox_kernel.infrastructure.telemetry.counting import OTHER_ERRORS, error_of, outcome_of
-from outbox_kernel.infrastructure.telemetry.spans import (
-    COUNT,
-    EVENT_TYPE,
-    LINKS_MAX,
-    MESSAGE_ID,
-    TYPE,
-    origin,
-    within,
-)
+from outbox_kernel.infrastructure.telemetry.limits import LINKS_MAX
+from outbox_kernel.infrastructure.telemetry.spans import COUNT, EVENT_TYPE, MESSAGE_ID, TYPE, origin, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

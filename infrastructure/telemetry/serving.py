@@ -12,6 +12,12 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.telemetry.limits import (
+    ANSWER_SECONDS_MAX,
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    REQUEST_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.telemetry.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -19,10 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 PATH = "/metrics"
-REQUEST_SECONDS_MAX = 5.0
-ANSWER_SECONDS_MAX = 10.0
-HEAD_BYTES_MAX = 8 * 1024
-CONNECTIONS_MAX = 16
 _HINT = f"The metrics are at {PATH}.\n"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from outbox_kernel.infrastructure.errors import BadSetting
+from outbox_kernel.infrastructure.telemetry.limits import PORT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 METRICS_VARIABLE, TRACES_VARIABLE = "OUTBOX_METRICS", "OUTBOX_TRACES"
 LOOPBACK = "127.0.0.1"
 LINKED, ONE, OFF = TRACES = ("linked", "one", "off")
-_PORT_MAX = 65_535
 _REMEDY = f"write a host and a port, such as {LOOPBACK}:9464, or a port alone"
 
 
@@ -34,7 +34,7 @@ class Address:
         """Read `host:port`, `[host]:port` or a port; without a host it is this machine's own."""
         host, _, digits = text.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not (digits.isascii() and digits.isdigit() and int(digits) <= _PORT_MAX):
+        if not (digits.isascii() and digits.isdigit() and int(digits) <= PORT_MAX):
             raise BadSetting(setting, f"is {text!r}, which is no address: {_REMEDY}")
         return cls(host or LOOPBACK, int(digits))
 

@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from outbox_kernel.infrastructure.telemetry import instruments as names
+from outbox_kernel.infrastructure.telemetry.limits import LINKS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,8 +35,6 @@ COUNT = "messaging.batch.message_count"
 EVENT_TYPE = "outbox.event.type"
 OUTBOX = "outbox"
 
-# A batch has as many links, or spans, at the most: of more an exporter drops some.
-LINKS_MAX = 100
 _HEADERS = ("traceparent", "tracestate")
 _propagator = TraceContextTextMapPropagator()
 

@@ -10,17 +10,19 @@ import time
 from traceback import TracebackException, walk_tb
 from typing import TYPE_CHECKING, Any
 
+from outbox_kernel.infrastructure.telemetry.limits import (
+    AGAIN_SECONDS,
+    EXCEPTION_CHARACTERS_MAX,
+    FRAMES_MAX,
+    PLACES_MAX,
+    TRACEBACK_LINE_CHARACTERS_MAX,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-
-EXCEPTION_CHARACTERS_MAX = 10_000
-LINE_CHARACTERS_MAX = 2_000
-FRAMES_MAX = 50
-AGAIN_SECONDS = 60.0
-PLACES_MAX = 200
 
 
 def cut(text: str, characters_max: int = EXCEPTION_CHARACTERS_MAX) -> str:
@@ -50,7 +52,7 @@ class Tracebacks:
         since, times = self._told.get(key, (0.0, 0))
         if key in self._told and self._now() - since < AGAIN_SECONDS:
             self._told[key] = since, times + 1
-            said = cut(_text_of(error).partition("\n")[0], LINE_CHARACTERS_MAX)
+            said = cut(_text_of(error).partition("\n")[0], TRACEBACK_LINE_CHARACTERS_MAX)
             return (
                 f"{kind.__qualname__}: {said} ({_place(way)}, again, {times + 1} times since its traceback)"
             )
@@ -78,4 +80,4 @@ def _text_of(error: BaseException) -> str:
 def _lines(error: BaseException, traceback: TracebackType | None) -> Iterator[str]:
     told: Any = TracebackException(type(error), error, traceback, limit=-FRAMES_MAX, compact=True)
     for line in told.format():
-        yield cut(line, LINE_CHARACTERS_MAX)
+        yield cut(line, TRACEBACK_LINE_CHARACTERS_MAX)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from outbox_kernel.kernel.wire.limits import LEVELS_MAX
 from outbox_kernel.kernel.wire.scalars import Misfit, float_out, str_out
 
 # From here on Python writes a float with an exponent, which PostgreSQL writes out: 1e23 comes back as the integer
 # of that power of ten, which the float is not.
 _FLOAT_WRITTEN_OUT = 1e16
-# Each level takes frames of Python's stack, here and wherever it is read. So few leave room on every one.
-LEVELS_MAX = 100
 
 
 def is_free(declared: object) -> bool:

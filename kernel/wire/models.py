@@ -10,14 +10,13 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.limits import PYDANTIC_VERSION_MIN
 from outbox_kernel.kernel.wire.scalars import refusal, str_out
 from outbox_kernel.kernel.wire.types import is_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The first whose validation can be told to take fields by their names, whatever their aliases are.
-_VERSION_MIN = (2, 11)
 # What stands beside a field's type in pydantic, and makes its validation change even what it has made itself.
 _DECODING = frozenset({"EncodedBytes", "EncodedStr", "Json"})
 
@@ -36,7 +35,7 @@ def is_root_model(cls: object) -> bool:
 def check_model(cls: type[Any], where: str) -> None:
     """Raise a DefinitionError that names `where` if a model holds what its fields do not tell."""
     installed: str = sys.modules["pydantic"].VERSION
-    if tuple(int(part) for part in installed.split(".")[:2]) < _VERSION_MIN:
+    if tuple(int(part) for part in installed.split(".")[:2]) < PYDANTIC_VERSION_MIN:
         raise DefinitionError(
             f"{where}: pydantic {installed} is installed, and models travel with 2.11 or newer; update it"
         )

@@ -12,6 +12,7 @@ from uuid import UUID
 import attrs
 
 from outbox_kernel.kernel.errors import DefinitionError
+from outbox_kernel.kernel.wire.limits import SUBJECT_CHARACTERS_MAX
 from outbox_kernel.kernel.wire.names import event_names
 from outbox_kernel.kernel.wire.records import (
     SUBJECT,
@@ -26,8 +27,6 @@ from outbox_kernel.kernel.wire.types import fields_of, is_optional, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-SUBJECT_CHARACTERS_MAX = 500
 
 _KINDS = (UUID, int, str)
 

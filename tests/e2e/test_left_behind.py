@@ -69,7 +69,7 @@ def command():
     print("done")
 
 command_line.LazyGroup.get_command = lambda *_: command
-leaving.LEFT_OVER_SECONDS = 0.1
+leaving.LEFT_OVER_SECONDS = serving.LEFT_OVER_SECONDS = 0.1
 sys.argv = ["outbox", "work"]
 command_line.main()
 """

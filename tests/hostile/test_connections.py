@@ -14,13 +14,14 @@ import pytest
 
 from outbox_kernel.infrastructure.addresses import listen
 from outbox_kernel.infrastructure.http import HttpSettings
-from outbox_kernel.infrastructure.http.connection import (
+from outbox_kernel.infrastructure.http.connection import Connection
+from outbox_kernel.infrastructure.http.connections import Connections, room_for
+from outbox_kernel.infrastructure.http.limits import (
+    CONNECTIONS_MIN,
     HEAD_BYTES_MAX,
     LINGER_SECONDS,
     SLICE_BYTES,
-    Connection,
 )
-from outbox_kernel.infrastructure.http.connections import CONNECTIONS_MIN, Connections, room_for
 from outbox_kernel.infrastructure.http.serving import ApiServer
 from tests.asking import bearer
 from tests.hostile.conftest import Api, serving

@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.operations import Desk, searching, stories
-from outbox_kernel.infrastructure.operations.aggregates import EVENTS_MAX, Place, events_of, find
+from outbox_kernel.infrastructure.operations.aggregates import Place, events_of, find
+from outbox_kernel.infrastructure.operations.limits import AGGREGATE_EVENTS_MAX
 from outbox_kernel.infrastructure.operations.selection import AggregateKey
 from outbox_kernel.infrastructure.operations.stories import ToldEvent
 from tests.domain import Wallet
@@ -82,7 +83,7 @@ async def test_one_queue_brings_a_number_once_and_keeps_no_other_from_it(stage: 
 async def test_its_history_has_all_of_it_whatever_numbers_are_sent(stage: Stage) -> None:
     """O3: a page begins behind a number."""
     wallet = await opened(stage, Wallet.open())
-    whats = [str(number) for number in range(EVENTS_MAX)]
+    whats = [str(number) for number in range(AGGREGATE_EVENTS_MAX)]
     await noted(stage, wallet, *whats)
     await brought(stage, "notes", forged(wallet, 1), forged(wallet, 2**63 - 2))
     desk = Desk(stage.witness)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from outbox_kernel.infrastructure.relay import deliveries
-from outbox_kernel.infrastructure.relay.deliveries import REST_SECONDS_MAX, DueTurns
+from outbox_kernel.infrastructure.relay.deliveries import DueTurns
+from outbox_kernel.infrastructure.relay.limits import REST_SECONDS_MAX
 
 HANDLERS = {"h", "i"}
 

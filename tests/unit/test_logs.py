@@ -12,14 +12,13 @@ import pytest
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.telemetry import set_up_logs
-from outbox_kernel.infrastructure.telemetry.logs import LINE_CHARACTERS_MAX
-from outbox_kernel.infrastructure.telemetry.tracebacks import (
+from outbox_kernel.infrastructure.telemetry.limits import (
     AGAIN_SECONDS,
     EXCEPTION_CHARACTERS_MAX,
+    LINE_CHARACTERS_MAX,
     PLACES_MAX,
-    Tracebacks,
-    cut,
 )
+from outbox_kernel.infrastructure.telemetry.tracebacks import Tracebacks, cut
 
 
 @pytest.fixture(autouse=True)

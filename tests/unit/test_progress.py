@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.relay.cursor import Place, Reader, Server
-from outbox_kernel.infrastructure.relay.progress import BURST_EVENTS, IDLE_SECONDS, WRITE_SECONDS, Progress
+from outbox_kernel.infrastructure.relay.limits import BURST_EVENTS, IDLE_SECONDS, WRITE_SECONDS
+from outbox_kernel.infrastructure.relay.progress import Progress
 
 PLACE = Place(10, "100:100:", Server(1, 0))
 

@@ -7,8 +7,8 @@ from urllib.parse import SplitResult, quote, unquote, unquote_to_bytes, urlencod
 
 import attrs
 
+from outbox_kernel.infrastructure.brokers.limits import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.options import VARIABLE, options_of
-from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.settings import names_host
 

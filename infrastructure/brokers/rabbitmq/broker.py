@@ -9,6 +9,7 @@ import attrs
 from outbox_kernel.infrastructure.brokers.rabbitmq import dead_letters, declaring
 from outbox_kernel.infrastructure.brokers.rabbitmq.burying import Burial
 from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import LINK_NAME_CHARACTERS_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.operated import Choice, Finding, Letter
     from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
     from outbox_kernel.infrastructure.brokers.topology import Publisher, Topology
-
-_LINK_NAME_CHARACTERS_MAX = 200
 
 
 @attrs.frozen
@@ -74,4 +73,4 @@ class RabbitBroker:
         )
 
     def _link(self, name: str) -> Link:
-        return Link(self.address, f"outbox {name}"[:_LINK_NAME_CHARACTERS_MAX])
+        return Link(self.address, f"outbox {name}"[:LINK_NAME_CHARACTERS_MAX])

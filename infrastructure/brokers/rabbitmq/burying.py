@@ -13,6 +13,11 @@ from aiormq.exceptions import ChannelAccessRefused
 from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
 from outbox_kernel.infrastructure.brokers.rabbitmq.letters import letter_of
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
+    ALARM_LOOK_SECONDS,
+    LETTER_BYTES_PER_SECOND_MIN,
+    LETTER_CONFIRM_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import header_bytes
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import alarm, explained, unanswered
 
@@ -23,12 +28,6 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
     from outbox_kernel.infrastructure.brokers.topology import Topology
-
-CONFIRM_SECONDS_MAX = 10.0
-# Beside that, a letter has the time that it takes on a slow road: the largest that brokers take are 128 MiB and more.
-BYTES_PER_SECOND_MIN = 64 * 1024
-# How soon an alarm of the broker is noticed.
-LOOK_SECONDS = 0.5
 
 
 class LetterRefused(BrokerRefusal):
@@ -62,7 +61,9 @@ class Burial:
             if header_bytes(letter) > self.link.frame_bytes_max:
                 return False
             sending = asyncio.ensure_future(exchange.publish(letter, message.routing_key or self.queue))
-            await self._sent(sending, CONFIRM_SECONDS_MAX + len(letter.body) / BYTES_PER_SECOND_MIN, on_wait)
+            await self._sent(
+                sending, LETTER_CONFIRM_SECONDS_MAX + len(letter.body) / LETTER_BYTES_PER_SECOND_MIN, on_wait
+            )
         except BrokerRefusal:
             self._may_be_gone = True
             raise
@@ -85,7 +86,7 @@ class Burial:
         self, sending: asyncio.Future[Any], seconds_max: float, on_wait: Callable[[BrokerRefusal], None]
     ) -> None:
         try:
-            with explained(self.link.address, CONFIRM_SECONDS_MAX):
+            with explained(self.link.address, LETTER_CONFIRM_SECONDS_MAX):
                 await self._confirmed(sending, seconds_max, on_wait)
         except LetterRefused:
             raise
@@ -106,7 +107,7 @@ class Burial:
         """Await the confirm, and the end of an alarm: what is half sent arrives then."""
         until = time.monotonic() + seconds_max
         try:
-            while not (await asyncio.wait([sending], timeout=LOOK_SECONDS))[0]:
+            while not (await asyncio.wait([sending], timeout=ALARM_LOOK_SECONDS))[0]:
                 if await self.link.blocked():
                     on_wait(alarm(self.link.address))
                     until = time.monotonic() + seconds_max

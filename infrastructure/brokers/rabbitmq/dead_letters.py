@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aio_pika.exceptions import ChannelNotFoundEntity, DeliveryError
 
+from outbox_kernel.infrastructure.brokers.limits import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.brokers.operated import Choice, Letter
 from outbox_kernel.infrastructure.brokers.port import (
     MOMENT_HEADER,
@@ -18,9 +19,9 @@ from outbox_kernel.infrastructure.brokers.port import (
 )
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import counts_looks
 from outbox_kernel.infrastructure.brokers.rabbitmq.letters import sent_again
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import LETTER_STEP_SECONDS_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained
-from outbox_kernel.infrastructure.brokers.topology import NAME_BYTES_MAX
 from outbox_kernel.infrastructure.errors import InfrastructureError
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
     from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
-
-STEP_SECONDS_MAX = 10.0
 
 
 class NoDeadLetters(InfrastructureError):
@@ -103,8 +102,8 @@ async def _opened(
             )
         channel = await link.channel()
         try:
-            with explained(address, STEP_SECONDS_MAX):
-                source = await channel.declare_queue(queue, passive=True, timeout=STEP_SECONDS_MAX)
+            with explained(address, LETTER_STEP_SECONDS_MAX):
+                source = await channel.declare_queue(queue, passive=True, timeout=LETTER_STEP_SECONDS_MAX)
         except BrokerRefusal as refusal:
             if isinstance(refusal.__cause__, ChannelNotFoundEntity):
                 raise NoDeadLetters(
@@ -123,8 +122,8 @@ async def _walk(
 ) -> AsyncIterator[tuple[Letter, AbstractIncomingMessage]]:
     """Take as many as there were, not as come meanwhile."""
     for _ in range(_number(source)):
-        with explained(address, STEP_SECONDS_MAX):
-            message = await source.get(fail=False, timeout=STEP_SECONDS_MAX)
+        with explained(address, LETTER_STEP_SECONDS_MAX):
+            message = await source.get(fail=False, timeout=LETTER_STEP_SECONDS_MAX)
         if message is None:
             return
         yield _letter(message), message
@@ -149,8 +148,8 @@ async def _send_back(
     message: AbstractIncomingMessage,
     queue: str,
 ) -> None:
-    with explained(address, STEP_SECONDS_MAX):
-        async with asyncio.timeout(STEP_SECONDS_MAX):
+    with explained(address, LETTER_STEP_SECONDS_MAX):
+        async with asyncio.timeout(LETTER_STEP_SECONDS_MAX):
             try:
                 # By the default exchange, to that queue alone: others have had it.
                 await channel.default_exchange.publish(sent_again(message), queue, mandatory=True)

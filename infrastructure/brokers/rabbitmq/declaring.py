@@ -14,6 +14,7 @@ from aiormq.exceptions import ChannelAccessRefused
 
 from outbox_kernel.infrastructure.brokers.operated import Finding
 from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal, TopologyConflict
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import DECLARE_SECONDS_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained, told
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ _VALUE = re.compile(r"the value '(.*)' of type")
 _CONFLICT = re.compile(
     r"inequivalent arg '(.+?)' for (exchange|queue) '(.+?)' in .*?: received (.+?) but current is (.+)"
 )
-DECLARE_SECONDS_MAX = 10.0
 # Other types count each look at a letter as a delivery, and throw it away after some.
 CLASSIC = {"x-queue-type": "classic"}
 

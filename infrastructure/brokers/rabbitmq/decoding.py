@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pamqp import common, decode
 
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import NESTING_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Python's own limit is met by a few hundred, and as many have to be written again in a dead letter.
-NESTING_MAX = 100
 _short_str, _timestamp = decode.short_str, decode.timestamp
 _table, _array = decode.field_table, decode.field_array
 _MOMENT_BYTES = 8

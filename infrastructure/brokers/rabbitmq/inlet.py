@@ -19,6 +19,7 @@ from outbox_kernel.infrastructure.brokers.port import (
     QueueMissing,
 )
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import STEP_SECONDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.rabbitmq.burying import Burial
     from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
     from outbox_kernel.infrastructure.brokers.topology import Topology
-
-STEP_SECONDS_MAX = 10.0
 
 
 @attrs.define(eq=False)

@@ -11,6 +11,12 @@ from aio_pika import connect
 from pamqp.header import ContentHeader
 
 from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
+    ANSWER_SECONDS_MAX,
+    CLOSE_SECONDS_MAX,
+    FRAME_BYTES_MAX,
+    FRAMES_MAX,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import TROUBLE, explained
 
 if TYPE_CHECKING:
@@ -19,15 +25,6 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractMessage
 
     from outbox_kernel.infrastructure.brokers.rabbitmq.address import Address
-
-# Together with the longest pause between two probes, less than what a broker's return may go unnoticed for.
-ANSWER_SECONDS_MAX = 4.0
-CLOSE_SECONDS_MAX = 2.0
-# How far the client reads ahead of whoever works on its channels. Its own 10 are three messages for each turn of the
-# event loop, in which handlers may keep it for milliseconds.
-FRAMES_MAX = 1_000
-# RabbitMQ's own default.
-FRAME_BYTES_MAX = 131_072
 
 
 class Link:

@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
+    HEARTBEAT_SECONDS,
+    HEARTBEAT_SECONDS_MAX,
+    SHOWN_CHARACTERS_MAX,
+)
 from outbox_kernel.infrastructure.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -15,14 +20,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "RABBITMQ_URL"
 LOGINS = ("plain", "external")
-# A peer that is gone without a word is noticed after three of these.
-HEARTBEAT_SECONDS = 10
-# The client takes the next number for none at all.
-HEARTBEAT_SECONDS_MAX = 65_534
 FILES = ("cafile", "certfile", "keyfile")
 TLS = (*FILES, "capath", "cadata", "no_verify_ssl")
 NAMES = ("auth", "heartbeat", *TLS)
-SHOWN_CHARACTERS_MAX = 40
 
 
 def options_of(query: str, *, tls: bool) -> dict[str, str]:

@@ -34,6 +34,13 @@ from outbox_kernel.infrastructure.brokers.port import (
     Refused,
 )
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
+    CHANNELS_MAX,
+    CONFIRM_SECONDS_MAX,
+    LOOK_SECONDS,
+    REDECLARE_SECONDS,
+    SUSPECTS_AT_ONCE_MAX,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link, header_bytes
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     alarm,
@@ -51,12 +58,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("outbox.publisher")
 
-CONFIRM_SECONDS_MAX = 10.0
-# A channel or a connection that was closed in the middle is opened again for this message; not for ever.
-CHANNELS_MAX = 3
-SUSPECTS_AT_ONCE_MAX = 16
-REDECLARE_SECONDS = 5.0
-LOOK_SECONDS = 0.1
 # The client ends what waits for a connection that is closed as if it had been cancelled.
 LOST = (AMQPError, ChannelInvalidStateError, OSError, asyncio.CancelledError)
 TIMEOUT = TimeoutError  # which is an OSError, too

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from outbox_kernel.infrastructure.dashboard.actions.doing import done
 from outbox_kernel.infrastructure.dashboard.pages.confirming import days_of
 from outbox_kernel.infrastructure.operations import purging
-from outbox_kernel.infrastructure.operations.dead_letters import WORK_SECONDS_MAX
+from outbox_kernel.infrastructure.operations.limits import WORK_SECONDS_MAX
 from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:

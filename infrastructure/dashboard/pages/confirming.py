@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.dashboard.pages.limits import DAYS_MAX, USUAL_DAYS
 from outbox_kernel.infrastructure.dashboard.pages.meant import ids_of, meant_of, said_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.operations import dead_letters, mending, subscriptions
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from outbox_kernel.infrastructure.dashboard.visit import Visit
-
-DAYS_USUAL = 7.0
-DAYS_MAX = 36_500.0
 
 
 async def retry(visit: Visit) -> Response:
@@ -105,7 +103,7 @@ async def purge(visit: Visit) -> Response:
 def days_of(text: str | None) -> float:
     """Read a number of days, or refuse what is none."""
     try:
-        days = DAYS_USUAL if text is None else float(text)
+        days = USUAL_DAYS if text is None else float(text)
     except ValueError:
         days = math.nan
     if not 0 <= days <= DAYS_MAX:

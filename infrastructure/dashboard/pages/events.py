@@ -9,6 +9,7 @@ from uuid import UUID
 import attrs
 
 from outbox_kernel.infrastructure.dashboard.operator import Right
+from outbox_kernel.infrastructure.dashboard.pages.limits import POSITION_DIGITS_MAX
 from outbox_kernel.infrastructure.dashboard.paging import FIELD, place_of
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.operations.abilities import relays, types_known
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FIELDS = ("type", "aggregate", "state", "text", "since", "until")
-_POSITION_DIGITS_MAX = 18
 
 
 async def search(visit: Visit) -> Response:
@@ -182,7 +182,7 @@ def _due(
 
 def event_of(text: str) -> UUID | int | None:
     """Read an event's id or its position."""
-    if text.isascii() and text.isdecimal() and len(text) <= _POSITION_DIGITS_MAX:
+    if text.isascii() and text.isdecimal() and len(text) <= POSITION_DIGITS_MAX:
         return int(text)
     with suppress(ValueError):
         return UUID(text)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from outbox_kernel.infrastructure.dashboard.kinds import kind_of
+from outbox_kernel.infrastructure.dashboard.pages.limits import EVENTS_MAX
 from outbox_kernel.infrastructure.dashboard.security import Refused
 from outbox_kernel.infrastructure.operations.dead_letters import Meant
 from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 FIELDS = ("handler", "kind", "type", "aggregate", "since")
-EVENTS_MAX = 500
 
 
 def said_of(get: Callable[[str], str | None]) -> dict[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.dashboard.pages.limits import SUBSCRIPTIONS_MAX
 from outbox_kernel.infrastructure.dashboard.pages.windows import window_of
 from outbox_kernel.infrastructure.operations.attention import needs
 from outbox_kernel.infrastructure.operations.glance import glance
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from outbox_kernel.infrastructure.dashboard.visit import Visit
-
-# The latest and the busiest first: more do not fit one look.
-SUBSCRIPTIONS_MAX = 50
 
 
 async def page(visit: Visit) -> Response:

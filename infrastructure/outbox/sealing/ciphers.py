@@ -8,12 +8,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from outbox_kernel.infrastructure.errors import MissingExtra
+from outbox_kernel.infrastructure.outbox.sealing.limits import NONCE_BYTES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-KEY_BYTES = 32
-NONCE_BYTES = 12
 
 
 class NotOpened(Exception):

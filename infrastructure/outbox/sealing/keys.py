@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 import attrs
 
 from outbox_kernel.infrastructure.errors import MasterKeyUnfit
-from outbox_kernel.infrastructure.outbox.sealing.ciphers import KEY_BYTES, Cipher, NotOpened
+from outbox_kernel.infrastructure.outbox.sealing.ciphers import Cipher, NotOpened
+from outbox_kernel.infrastructure.outbox.sealing.limits import KEY_BYTES
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys

@@ -12,6 +12,13 @@ import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
+from outbox_kernel.infrastructure.outbox.sealing.limits import (
+    CAUSES_MAX,
+    PIECE_CHARACTERS,
+    SEARCHED_CHARACTERS_MAX,
+    SECRET_CHARACTERS_MIN,
+    SHOWN_CHARACTERS_MAX,
+)
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.errors import UnserializableEvent
 from outbox_kernel.kernel.events import DomainEvent
@@ -21,14 +28,6 @@ from outbox_kernel.kernel.wire.records import MASK
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-CHARACTERS_MIN = 4
-# A piece of a value so long is taken for it; a shorter value only whole.
-PIECE_CHARACTERS = 8
-# What is longer is not searched for, nor searched: nothing of such an error is told.
-CHARACTERS_MAX = 200_000
-# How much is shown of what is longer and holds no secret.
-CHARACTERS_SHOWN = 10_000
-CAUSES_MAX = 20
 NOT_SHOWN = f"{MASK} (what it says is not shown: it, or what it may quote, is too long to look through)"
 
 
@@ -38,7 +37,7 @@ class Scrubbed(Exception):
 
 def texts_in(values: Iterable[Any]) -> tuple[str, ...]:
     """Return the texts that may not be told of values as JSON has them."""
-    return tuple(text for value in values for text in _texts(value) if len(text) >= CHARACTERS_MIN)
+    return tuple(text for value in values for text in _texts(value) if len(text) >= SECRET_CHARACTERS_MIN)
 
 
 def secrets_of(given: object) -> tuple[str, ...]:
@@ -59,7 +58,7 @@ def scrubbed(text: str, secrets: Sequence[str]) -> str:
     """Return a text with what it has of these masked."""
     if not secrets:
         return text
-    if len(text) + sum(map(len, secrets)) > CHARACTERS_MAX:
+    if len(text) + sum(map(len, secrets)) > SEARCHED_CHARACTERS_MAX:
         return NOT_SHOWN
     pieces: dict[int, set[str]] = {}
     for written in {_folded(each) for secret in secrets for each in _ways_to_write(secret)}:
@@ -84,7 +83,7 @@ def _is_long(error: BaseException) -> bool:
         if cause is None:
             return False
         try:
-            if len(str(cause)) > CHARACTERS_MAX:
+            if len(str(cause)) > SEARCHED_CHARACTERS_MAX:
                 return True
         except Exception:  # noqa: BLE001 - an error's words are somebody else's code, and whoever logs it meets them too
             return False
@@ -93,9 +92,9 @@ def _is_long(error: BaseException) -> bool:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= CHARACTERS_MAX:
+    if len(text) <= SEARCHED_CHARACTERS_MAX:
         return text
-    half = CHARACTERS_SHOWN // 2
+    half = SHOWN_CHARACTERS_MAX // 2
     return f"{text[:half]} […{len(text) - 2 * half:,} characters cut…] {text[-half:]}"
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from outbox_kernel.infrastructure.outbox.executing import execute
 from outbox_kernel.infrastructure.outbox.sealing.boxes import box_of, place_of
 from outbox_kernel.infrastructure.outbox.sealing.keys import StoredKey, SubjectKey, new_key
+from outbox_kernel.infrastructure.outbox.sealing.limits import ROUNDS_MAX
 from outbox_kernel.infrastructure.outbox.sealing.requiring import required
 from outbox_kernel.infrastructure.outbox.sql.named import arguments
 from outbox_kernel.infrastructure.outbox.sql.subject_keys import TAKE_KEYS
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.master_keys import MasterKeys
     from outbox_kernel.kernel.catalogue import Payload
     from outbox_kernel.kernel.wire.subjects import SealedField
-
-# Each finds the keys that others, who waited for nobody, have committed by then.
-ROUNDS_MAX = 3
 
 
 class Row(Protocol):

@@ -6,11 +6,8 @@ from functools import cache
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_FAR_AHEAD, UNFINISHED, like
 from outbox_kernel.infrastructure.outbox.sql.inspection import BECAME, OF_AGGREGATE, SUMMARY
+from outbox_kernel.infrastructure.outbox.sql.limits import LATE_EVENTS_MAX
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
-
-# Of what is late for somebody so many events are looked at, for each transaction that ran at its place; and of what
-# queues have brought again as many.
-LATE_EVENTS_MAX = 1_000
 
 _ASKED = """
 (:pattern::text IS NULL OR event.event_type ~ :pattern) AND (:first::bigint IS NULL OR event.position >= :first)

@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
-from outbox_kernel.kernel.catalogue import NAME_CHARACTERS_MAX
+from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 # One operator at a time, so that two of them never wait for each other in a ring.
 TAKE_TURN = Statement(f"SELECT pg_advisory_xact_lock({OPERATORS_TURN})")

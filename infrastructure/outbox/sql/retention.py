@@ -18,7 +18,6 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 )
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-RECEIPT_DAYS_MIN = 7
 """A receipt outlives even an event that is purged sooner: a relay that was stopped must still find it."""
 
 # How a window is purged: by index, since there is one right plan, whatever the server believes of a table; waiting for

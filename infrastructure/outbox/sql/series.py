@@ -7,11 +7,9 @@ rows, each found by index: an hour costs what a week does.
 from __future__ import annotations
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import is_due
+from outbox_kernel.infrastructure.outbox.sql.limits import STRETCHES_MAX
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.passing import PASS
-
-# Cursors change their readers seldom; of one that has changed more often the oldest are left out.
-STRETCHES_MAX = 20
 
 # Per subscription and moment, how many events its readers had passed by then, and how old the first was that it had
 # not. Of a reader that no cursor of it goes with any more the total stays, and its place is nobody's.

@@ -13,6 +13,7 @@ import pytest
 from outbox_kernel.infrastructure.dashboard.pages import overview
 from outbox_kernel.infrastructure.dashboard.security import HEADERS
 from outbox_kernel.infrastructure.operations import dead_letters, glance, searching
+from outbox_kernel.infrastructure.operations.limits import GROUPS_MAX
 from outbox_kernel.infrastructure.sample.shop import SUBSCRIPTIONS
 from outbox_kernel.kernel import catalogue
 from tests.integration.operations.conftest import HANDLER, Outbox
@@ -342,19 +343,19 @@ async def test_letters_of_more_kinds_than_are_told_apart_are_counted_all_the_sam
     """Nobody looks well because others have died of more."""
     await outbox.subscription()
     await outbox.subscription("bank.Few")
-    for number in range(dead_letters.GROUPS_MAX + 2):
+    for number in range(GROUPS_MAX + 2):
         await outbox.failed_event(error=f"Error{number}: no")
     await outbox.failed_event(error="Zero: no", handler="bank.Few")
     await outbox.passed()
     text = (await visitor.get("/")).text
     assert "bank.Few · 1 dead letter" in text
-    assert f"Dead letters {dead_letters.GROUPS_MAX + 3}" in text
+    assert f"Dead letters {GROUPS_MAX + 3}" in text
     page = await visitor.get("/dead-letters")
-    assert f"{dead_letters.GROUPS_MAX + 3}, by handler" in page.text
+    assert f"{GROUPS_MAX + 3}, by handler" in page.text
     assert "And 3 more, which died of something else." in page.text
     assert "/dead-letters/of?handler=bank.Few" in page.links
     one = await visitor.get(f"/subscription?name={HANDLER}")
-    assert f"All {dead_letters.GROUPS_MAX + 2}, of other kinds too" in one.text
+    assert f"All {GROUPS_MAX + 2}, of other kinds too" in one.text
 
 
 async def test_letters_of_one_kind_are_listed_to_choose_from(sample: Visitor) -> None:
@@ -494,7 +495,7 @@ async def test_a_name_that_never_subscribed_has_a_page_of_what_it_left(
 async def test_a_subscription_that_is_far_behind_says_about_how_far(
     outbox: Outbox, visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(glance, "LAG_EVENTS_MAX", 2)
+    monkeypatch.setattr(glance, "GLANCE_LAG_EVENTS_MAX", 2)
     await outbox.subscription()
     for _ in range(4):
         await outbox.event()

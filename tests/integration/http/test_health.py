@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.http import BearerTokens, create_app
-from outbox_kernel.infrastructure.http.health import (
+from outbox_kernel.infrastructure.http.health import Health
+from outbox_kernel.infrastructure.http.limits import (
     FRESH_SECONDS,
     MIGRATIONS_FRESH_SECONDS,
     WRITTEN_FRESH_SECONDS,
-    Health,
 )
 from outbox_kernel.infrastructure.http.problems import Refused
 from outbox_kernel.infrastructure.outbox.migrator import migrate

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contexts.families.persistence import SqlFamiliesUnitOfWork
-from outbox_kernel.infrastructure.cli.api import POOL_WAIT_SECONDS_MAX
+from outbox_kernel.infrastructure.cli.limits import POOL_WAIT_SECONDS_MAX
 from outbox_kernel.infrastructure.container import build_container
 from outbox_kernel.infrastructure.database import create_engine
 from outbox_kernel.infrastructure.http import BearerTokens, HttpSettings, create_app

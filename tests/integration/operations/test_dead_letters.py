@@ -21,6 +21,7 @@ from outbox_kernel.infrastructure.operations.dead_letters import (
     retry_meant,
     skip_meant,
 )
+from outbox_kernel.infrastructure.operations.limits import WORK_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
 from tests.integration.operations.conftest import HANDLER, Outbox
 
@@ -178,7 +179,7 @@ async def test_what_is_half_done_is_left_unless_its_effect_is_to_happen_again(ou
 
 def ticking() -> Iterator[float]:
     """A clock by which each batch takes half of all the time."""
-    yield from (module.WORK_SECONDS_MAX / 2 * number for number in count())
+    yield from (WORK_SECONDS_MAX / 2 * number for number in count())
 
 
 async def test_what_there_was_no_time_for_is_said_and_the_next_time_goes_on(

@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseRefusal
-from outbox_kernel.infrastructure.operations.desk import DEADLOCK_ATTEMPTS_MAX, Desk, OutboxLocked, desk
+from outbox_kernel.infrastructure.operations.desk import Desk, OutboxLocked, desk
+from outbox_kernel.infrastructure.operations.limits import DEADLOCK_ATTEMPTS_MAX
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.settings import Settings
 

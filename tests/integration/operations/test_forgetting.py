@@ -119,7 +119,7 @@ async def test_every_key_is_encrypted_anew_by_the_active_master_key(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batch by batch; what was destroyed stays so, and to do it again does nothing."""
-    monkeypatch.setattr(rewrapping, "BATCH_MAX", 2)
+    monkeypatch.setattr(rewrapping, "REWRAPPED_BATCH_MAX", 2)
     keys = {name: (await key_of(outbox, name)).unwrapped(OLD) for name in "abcde"}
     await key_of(outbox, "f", NEW)
     await key_of(outbox, "g")

@@ -38,7 +38,7 @@ async def test_a_subscription_says_what_stands_ahead_of_it_and_since_when(outbox
 async def test_of_a_long_way_only_its_beginning_is_looked_at(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LAG_EVENTS_MAX", 3)
+    monkeypatch.setattr(module, "GLANCE_LAG_EVENTS_MAX", 3)
     monkeypatch.setattr(module, "DELIVERIES_MAX", 2)
     await outbox.subscription()
     for _ in range(5):

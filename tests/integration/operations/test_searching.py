@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outbox_kernel.infrastructure.operations import searching
+from outbox_kernel.infrastructure.operations.limits import SEARCH_SECONDS_MAX
 from outbox_kernel.infrastructure.operations.searching import Found, Query, search
 from outbox_kernel.infrastructure.operations.selection import AggregateKey, Moment
 from outbox_kernel.kernel import DomainEvent, event, sensitive
@@ -33,7 +34,7 @@ def noted(note: str, secret: str = "") -> dict[str, Any]:
 async def test_the_newest_come_first_and_a_page_says_where_the_next_begins(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "EVENTS_MAX", 2)
+    monkeypatch.setattr(searching, "FOUND_EVENTS_MAX", 2)
     events = [await outbox.event() for _ in range(5)]
     found, pages = await search(outbox.desk, Query()), []
     while found.events:
@@ -107,9 +108,9 @@ async def test_an_aggregates_events_are_listed_page_by_page_with_a_number_or_wit
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch, emitted_max: int
 ) -> None:
     """And so are those of one with more without a number than are put in order."""
-    monkeypatch.setattr(searching, "EVENTS_MAX", 2)
+    monkeypatch.setattr(searching, "FOUND_EVENTS_MAX", 2)
     monkeypatch.setattr(searching, "STRETCH_EVENTS", 3)
-    monkeypatch.setattr(searching, "EMITTED_MAX", emitted_max)
+    monkeypatch.setattr(searching, "FOUND_EMITTED_MAX", emitted_max)
     wallet = uuid4()
     events = []
     for number in range(9):
@@ -150,7 +151,7 @@ async def test_a_secret_is_not_found_by_whoever_guesses_it(outbox: Outbox) -> No
 async def test_secrets_that_match_do_not_keep_what_may_be_seen_from_being_found(
     outbox: Outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "EVENTS_MAX", 2)
+    monkeypatch.setattr(searching, "FOUND_EVENTS_MAX", 2)
     monkeypatch.setattr(searching, "PAYLOADS_MAX", 2)
     wanted = [
         await outbox.event(event_type="search.noted", payload=noted(f"x {number}")) for number in range(3)
@@ -164,7 +165,7 @@ async def test_secrets_that_match_do_not_keep_what_may_be_seen_from_being_found(
 
 def ticking() -> Iterator[float]:
     """A clock by which each look takes as long as all of them may."""
-    yield from (searching.SEARCH_SECONDS_MAX * number for number in count())
+    yield from (SEARCH_SECONDS_MAX * number for number in count())
 
 
 async def test_a_search_that_has_had_its_time_says_how_far_it_came(

@@ -42,7 +42,7 @@ async def caused(outbox: Outbox, cause: UUID | str | None) -> UUID:
 async def test_a_history_is_told_by_pages_numbered_and_emitted_events_in_their_order(
     outbox: Outbox, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aggregates, "EVENTS_MAX", page)
+    monkeypatch.setattr(aggregates, "AGGREGATE_EVENTS_MAX", page)
     wallet = uuid4()
     stored = []
     for number in range(6):

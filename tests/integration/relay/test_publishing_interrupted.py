@@ -12,7 +12,7 @@ from sqlalchemy import text
 from outbox_kernel.infrastructure.brokers import Message, Outage, Outcome, Refused
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
 from outbox_kernel.infrastructure.errors import RunOver
-from outbox_kernel.infrastructure.outbox.delivery import ERROR_CHARACTERS_MAX
+from outbox_kernel.infrastructure.outbox.limits import ERROR_CHARACTERS_MAX
 from outbox_kernel.infrastructure.relay import starting
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
 from outbox_kernel.kernel import RetrySchedule
@@ -49,7 +49,7 @@ async def test_told_to_stop_in_mid_confirm_it_repeats_only_what_was_on_its_way(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R4, R11: what was confirmed is not sent again, what had not begun is sent by the next, in order."""
-    monkeypatch.setattr(starting, "WINDOW", 2)
+    monkeypatch.setattr(starting, "WINDOW_MESSAGES", 2)
     broker, wallets = MemoryBroker(), [uuid4(), uuid4(), uuid4()]
     outlet = slow_outlet(broker)
     await stage.put("done", of=uuid4())
@@ -77,7 +77,7 @@ async def test_told_to_stop_it_gives_back_deliveries_that_have_not_begun(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R11."""
-    monkeypatch.setattr(starting, "WINDOW", 1)
+    monkeypatch.setattr(starting, "WINDOW_MESSAGES", 1)
     broker = MemoryBroker()
     broker.full.add("notes")
     for what in ("a", "b", "c"):

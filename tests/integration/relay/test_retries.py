@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from outbox_kernel.infrastructure.outbox.delivery import ERROR_CHARACTERS_MAX
+from outbox_kernel.infrastructure.outbox.limits import ERROR_CHARACTERS_MAX
 from outbox_kernel.kernel import EXPONENTIAL, TIERED, RetrySchedule
 from outbox_kernel.kernel.errors import Reject, RetryAfter
 from tests.relaying import Recorder, Stage, handler

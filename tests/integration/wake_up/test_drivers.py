@@ -21,7 +21,7 @@ from sqlalchemy import create_engine as create_sync_engine
 
 from contexts.profiles.events import ProfileCreated
 from outbox_kernel.infrastructure.database import create_engine
-from outbox_kernel.infrastructure.outbox import bus_of, loop_bell, thread_bell, wake_up
+from outbox_kernel.infrastructure.outbox import bus_of, thread_bell, wake_up
 from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import listen_unheard
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
@@ -167,7 +167,7 @@ async def test_a_burst_from_many_threads_is_told_together(
     driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R10: and its last commit is not missed."""
-    monkeypatch.setattr(loop_bell, "BURST_SECONDS", 3_600.0)  # until the engine is disposed of
+    monkeypatch.setattr(thread_bell, "BURST_SECONDS", 3_600.0)  # until the engine is disposed of
     commit_one(driver)
     assert await ear.next() == ""
     await asyncio.gather(*(asyncio.to_thread(commit_one, driver) for _ in range(20)))
@@ -197,7 +197,7 @@ async def test_a_thread_that_has_hung_up_is_not_waited_for_and_another_tells_the
     driver: Driver, ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R10: the bell is silenced when its engine is disposed of, and an engine may be used again after that."""
-    monkeypatch.setattr(loop_bell, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(thread_bell, "LINGER_SECONDS", 0.0)
     bell = thread_bell.ThreadBell(driver.engine, CHANNEL)
     for _ in range(2):
         bell.ring()
@@ -317,7 +317,7 @@ def test_a_server_that_says_nothing_is_waited_for_no_longer_than_the_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """R12: psycopg itself would wait for ever."""
-    monkeypatch.setattr(loop_bell, "ANSWER_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(thread_bell, "ANSWER_SECONDS_MAX", 0.01)
     here, there = socket.socketpair()
     link = SimpleNamespace(
         socket=here.fileno(),

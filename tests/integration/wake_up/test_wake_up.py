@@ -484,7 +484,7 @@ async def test_a_listener_at_a_database_in_which_nobody_commits_says_that_it_is_
 async def says_that_it_is_deaf(
     listens_at: AsyncEngine, says_at: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.listener.ANSWER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.listener.LISTENER_ANSWER_SECONDS_MAX", 0.5)
     said: asyncio.Queue[str] = asyncio.Queue()
 
     class Notes(logging.Handler):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pamqp import decode, encode
 
-from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import NESTING_MAX, read_whatever_comes
+from outbox_kernel.infrastructure.brokers.rabbitmq.decoding import read_whatever_comes
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import NESTING_MAX
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from outbox_kernel.infrastructure.dashboard import words
+from outbox_kernel.infrastructure.dashboard.limits import VALUE_CHARACTERS_MAX
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -99,9 +100,9 @@ def test_json_is_written_over_lines_escaped_and_cut_where_it_is_too_long() -> No
         deep = [deep]
     # Some versions of Python write it, and others cannot.
     assert "`outbox show --json` prints" in words.pretty(deep)
-    long = words.pretty({"a": "x" * (words.VALUE_CHARACTERS_MAX + 1)})
+    long = words.pretty({"a": "x" * (VALUE_CHARACTERS_MAX + 1)})
     assert "characters in all" in long
-    assert len(long) < words.VALUE_CHARACTERS_MAX + 200
+    assert len(long) < VALUE_CHARACTERS_MAX + 200
 
 
 def test_code_in_a_sentence_is_marked_and_all_of_it_escaped() -> None:

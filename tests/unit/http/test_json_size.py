@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox_kernel.infrastructure.http.json_size import LEVELS_MAX, check_size
+from outbox_kernel.infrastructure.http.json_size import check_size
+from outbox_kernel.infrastructure.http.limits import JSON_LEVELS_MAX
 from outbox_kernel.infrastructure.http.problems import Refused
 
 TEXTS = st.text(st.sampled_from('a"\\/[]{},:\u00e4\n'), max_size=5)
@@ -43,11 +44,13 @@ def test_what_is_counted_is_what_is_there(value: Any, ascii_only: bool, indent: 
     body = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
     values, levels = size_of(value)
     for values_max in {1, max(1, values), values + 1, 10_000}:
-        expected = "too_many_values" if values >= values_max else "too_deep" if levels > LEVELS_MAX else None
+        expected = (
+            "too_many_values" if values >= values_max else "too_deep" if levels > JSON_LEVELS_MAX else None
+        )
         assert refusal(body, values_max) == expected
 
 
-@pytest.mark.parametrize(("levels", "kind"), [(LEVELS_MAX, None), (LEVELS_MAX + 1, "too_deep")])
+@pytest.mark.parametrize(("levels", "kind"), [(JSON_LEVELS_MAX, None), (JSON_LEVELS_MAX + 1, "too_deep")])
 def test_levels_have_a_limit(levels: int, kind: str | None) -> None:
     assert refusal(b"[" * levels + b"]" * levels, 10_000) == kind
     assert refusal(b'{"a":' * levels + b"0" + b"}" * levels, 10_000) == kind

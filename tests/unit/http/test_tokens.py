@@ -9,21 +9,16 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from outbox_kernel.infrastructure.errors import BadSetting
 from outbox_kernel.infrastructure.http import BearerTokens, Principal, Unauthenticated
-from outbox_kernel.infrastructure.http.tokens import (
+from outbox_kernel.infrastructure.http.limits import (
     LEEWAY_SECONDS,
     SUBJECT_CHARACTERS_MAX,
     TOKEN_CHARACTERS_MAX,
-    sign,
 )
+from outbox_kernel.infrastructure.http.tokens import sign
 from outbox_kernel.kernel.clock import now
 
 KEY = "a secret of the tests, long enough to be one"

@@ -15,18 +15,18 @@ from aio_pika.exceptions import DeliveryError
 from outbox_kernel.infrastructure.brokers import Topology
 from outbox_kernel.infrastructure.brokers.port import Incoming
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.burying import (
-    BYTES_PER_SECOND_MIN,
-    CONFIRM_SECONDS_MAX,
-    Burial,
-)
+from outbox_kernel.infrastructure.brokers.rabbitmq.burying import Burial
 from outbox_kernel.infrastructure.brokers.rabbitmq.inlet import RabbitInlet
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
+    LETTER_BYTES_PER_SECOND_MIN,
+    LETTER_CONFIRM_SECONDS_MAX,
+)
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.inbox.burying import Burying
 from outbox_kernel.infrastructure.inbox.troubles import Trouble
 
 SECONDS = 120
-LARGE = b"x" * (SECONDS * BYTES_PER_SECOND_MIN)
+LARGE = b"x" * (SECONDS * LETTER_BYTES_PER_SECOND_MIN)
 
 
 @attrs.define
@@ -106,7 +106,7 @@ async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trou
     monkeypatch.setattr(
         "outbox_kernel.infrastructure.brokers.rabbitmq.burying.time.monotonic", lambda: road.now
     )
-    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.ALARM_LOOK_SECONDS", 0)
     over, failed = asyncio.Event(), asyncio.Event()
     trouble = Trouble("q", lambda: None)
 
@@ -133,7 +133,7 @@ async def test_a_large_letter_on_a_slow_road_is_buried_and_sent_once(monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("body", "seconds"), [(b"", CONFIRM_SECONDS_MAX), (LARGE, CONFIRM_SECONDS_MAX + SECONDS)]
+    ("body", "seconds"), [(b"", LETTER_CONFIRM_SECONDS_MAX), (LARGE, LETTER_CONFIRM_SECONDS_MAX + SECONDS)]
 )
 async def test_a_broker_that_says_nothing_for_longer_is_given_up(
     monkeypatch: pytest.MonkeyPatch, body: bytes, seconds: float
@@ -168,7 +168,7 @@ async def test_a_letter_that_is_not_taken_goes_behind_the_others_and_the_way_is_
 
     monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.declare", declare)
     monkeypatch.setattr("outbox_kernel.infrastructure.inbox.burying.pause", pause)
-    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.ALARM_LOOK_SECONDS", 0)
     trouble = Trouble("q", lambda: None)
     burying = burying_on(road, trouble, lambda: None)
     burying.take([(arrived(body), "no JSON") for body in (b"first", b"second", b"third")])

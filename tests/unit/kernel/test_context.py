@@ -10,8 +10,9 @@ import pytest
 
 from outbox_kernel.errors import InvalidContext, NothingDelivered
 from outbox_kernel.kernel import Delivery, current_delivery, current_headers, event_context
-from outbox_kernel.kernel.context import HEADER_CHARACTERS_MAX, Header, handling
+from outbox_kernel.kernel.context import Header, handling
 from outbox_kernel.kernel.envelope import Envelope
+from outbox_kernel.kernel.limits import HEADER_CHARACTERS_MAX
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

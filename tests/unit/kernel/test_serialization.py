@@ -12,7 +12,7 @@ import pytest
 
 from outbox_kernel.errors import MalformedPayload, UnserializableEvent
 from outbox_kernel.kernel import DomainEvent, deserialize_event, event, serialize_event
-from outbox_kernel.kernel.serialization import PAYLOAD_BYTES_MAX
+from outbox_kernel.kernel.limits import PAYLOAD_BYTES_MAX
 from outbox_kernel.kernel.testing.copying import same_state
 from outbox_kernel.kernel.wire.converter import converter_for
 from tests.unit.kernel.probes import Layout, probe, received, restored, sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from outbox_kernel.infrastructure.operations import lineage
+from outbox_kernel.infrastructure.operations.limits import CHILDREN_MAX, LINEAGE_EVENTS_MAX
 from outbox_kernel.infrastructure.operations.lineage import Kin, tree
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -50,7 +50,7 @@ def test_what_goes_round_in_a_ring_ends() -> None:
 
 
 def test_a_tree_that_is_cut_says_so() -> None:
-    wide = [row("a"), *(row(f"b{number}", "a") for number in range(lineage.CHILDREN_MAX))]
+    wide = [row("a"), *(row(f"b{number}", "a") for number in range(CHILDREN_MAX))]
     assert tree([row("a")], wide).is_cut
-    many = [row("a"), *(row(f"b{number}", f"b{number - 1}") for number in range(1, lineage.EVENTS_MAX))]
+    many = [row("a"), *(row(f"b{number}", f"b{number - 1}") for number in range(1, LINEAGE_EVENTS_MAX))]
     assert tree([row("a")], many).is_cut

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from outbox_kernel.infrastructure.operations.series import STEPS, Series, moments, steps, together
+from outbox_kernel.infrastructure.operations.limits import SERIES_STEPS
+from outbox_kernel.infrastructure.operations.series import Series, moments, steps, together
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -19,7 +20,7 @@ def totals(*passed: int | None) -> list[dict[str, object]]:
 
 def test_moments_go_from_the_windows_beginning_to_its_end() -> None:
     found = moments(NOW, timedelta(hours=1))
-    assert len(found) == STEPS + 1
+    assert len(found) == SERIES_STEPS + 1
     assert (found[0], found[-1]) == (NOW - timedelta(hours=1), NOW)
     assert found[1] - found[0] == timedelta(minutes=1)
 

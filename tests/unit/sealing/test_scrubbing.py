@@ -9,8 +9,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from outbox_kernel.infrastructure.outbox.sealing.limits import SHOWN_CHARACTERS_MAX
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import (
-    CHARACTERS_SHOWN,
     NOT_SHOWN,
     scrubbed,
     secrets_of,
@@ -118,7 +118,7 @@ def test_what_would_fill_a_log_is_told_in_short_with_where_it_was_raised() -> No
     failed = KeyError("no")
     failed.__cause__ = ValueError("begin" + "x" * 10_000_000)
     told = str(traceback_of(failed, ()))
-    assert len(told) < 2 * CHARACTERS_SHOWN
+    assert len(told) < 2 * SHOWN_CHARACTERS_MAX
     assert "ValueError: begin" in told
     assert "characters cut…]" in told
     assert "KeyError: 'no'" in told

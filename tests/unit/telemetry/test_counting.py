@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from outbox_kernel.infrastructure.telemetry.counting import (
-    BEST_SECONDS_MAX,
-    ERROR_TYPES_MAX,
     OTHER_ERRORS,
-    TIMED_OF_MAX,
     Histogram,
     RequestCounts,
     ServerClock,
 )
 from outbox_kernel.infrastructure.telemetry.instruments import BOUNDS_SECONDS
+from outbox_kernel.infrastructure.telemetry.limits import BEST_SECONDS_MAX, ERROR_TYPES_MAX, TIMED_OF_MAX
 from tests.unit.telemetry.runs import Ended, Over, clock, counts, row
 
 MICROSECOND = 1e-6

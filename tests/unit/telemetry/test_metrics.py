@@ -11,12 +11,8 @@ import pytest
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp
 from outbox_kernel.infrastructure.telemetry import instruments as numbers
 from outbox_kernel.infrastructure.telemetry.instruments import ALL
-from outbox_kernel.infrastructure.telemetry.metrics import (
-    FRESH_SECONDS,
-    STALE_SECONDS,
-    Sample,
-    Written,
-)
+from outbox_kernel.infrastructure.telemetry.limits import FRESH_SECONDS, STALE_SECONDS
+from outbox_kernel.infrastructure.telemetry.metrics import Sample, Written
 from outbox_kernel.infrastructure.telemetry.prometheus import CONTENT_TYPE, rendered
 from tests.unit.telemetry.runs import LABELS, Ended, Over
 

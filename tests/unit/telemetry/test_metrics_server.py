@@ -11,8 +11,9 @@ import pytest
 
 from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.telemetry import serving
+from outbox_kernel.infrastructure.telemetry.limits import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from outbox_kernel.infrastructure.telemetry.prometheus import CONTENT_TYPE
-from outbox_kernel.infrastructure.telemetry.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
+from outbox_kernel.infrastructure.telemetry.serving import MetricsServer
 
 ASK = b"GET /metrics HTTP/1.1\r\n\r\n"
 

@@ -14,7 +14,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from outbox_kernel.infrastructure.telemetry import instruments as names
 from outbox_kernel.infrastructure.telemetry.counting import ServerClock
-from outbox_kernel.infrastructure.telemetry.spans import LINKS_MAX, Spans
+from outbox_kernel.infrastructure.telemetry.limits import LINKS_MAX
+from outbox_kernel.infrastructure.telemetry.spans import Spans
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
 from tests.tracing import Traces, context_of, id_of, linked_by, parent_of, told, trace_of, traced
 from tests.unit.telemetry.runs import ID, LABELS, Ended, Over, clock, row

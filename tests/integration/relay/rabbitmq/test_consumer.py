@@ -13,8 +13,8 @@ import pytest
 
 from outbox_kernel.infrastructure.brokers.port import REASON_HEADER
 from outbox_kernel.infrastructure.brokers.rabbitmq import rabbitmq
-from outbox_kernel.infrastructure.inbox.acknowledging import BATCH_BYTES_MAX
-from outbox_kernel.infrastructure.inbox.consumer import PREFETCH, Consumer
+from outbox_kernel.infrastructure.inbox.consumer import Consumer
+from outbox_kernel.infrastructure.inbox.limits import BATCH_BYTES_MAX, PREFETCH_MESSAGES
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.kernel import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration
@@ -299,12 +299,12 @@ async def told_of(stage: Stage) -> bool:
 async def test_no_more_is_here_at_once_than_memory_has_room_for(post: Post, stage: Stage) -> None:
     """T3, R12: while nothing can be stored, the rest waits at the broker."""
     await post.declare()
-    await post.note(*(f"n{number}" for number in range(PREFETCH + 20)))
+    await post.note(*(f"n{number}" for number in range(PREFETCH_MESSAGES + 20)))
     await stage.witness.execute("BEGIN; LOCK TABLE outbox_events IN EXCLUSIVE MODE")
     async with consuming(post, stage):
         await until(lambda: lies(post, post.queue, 20))
         await stage.witness.execute("COMMIT")
-        await until(lambda: stored(stage, PREFETCH + 20))
+        await until(lambda: stored(stage, PREFETCH_MESSAGES + 20))
 
 
 async def test_large_messages_are_stored_some_at_a_time(post: Post, stage: Stage) -> None:

@@ -44,7 +44,7 @@ TELLS = "goes to the dead letters"
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again at once, and an alarm noticed."""
     monkeypatch.setattr("outbox_kernel.infrastructure.inbox.troubles.EXPONENTIAL", RetrySchedule((0.01,)))
-    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("outbox_kernel.infrastructure.brokers.rabbitmq.burying.ALARM_LOOK_SECONDS", 0.05)
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Que
 from outbox_kernel.infrastructure.brokers.operated import Finding
 from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal, BrokerUnreachable
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import DECLARE_SECONDS_MAX, declare, survey
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, survey
+from outbox_kernel.infrastructure.brokers.rabbitmq.limits import DECLARE_SECONDS_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import explained

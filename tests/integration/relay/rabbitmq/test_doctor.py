@@ -130,7 +130,9 @@ async def test_a_broker_that_does_not_answer_is_a_warning_in_time(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R12."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.operations.health_of_broker.ANSWER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(
+        "outbox_kernel.infrastructure.operations.health_of_broker.BROKER_ANSWER_SECONDS_MAX", 0.2
+    )
     post.proxy.answers.clear()
     found = (await examined(post.address.url))["broker"]
     post.proxy.answers.set()
