@@ -1,4 +1,16 @@
-"""What touches the world: the database, the outbox, the command line. It knows no context by name."""
+"""What touches the world: the database, the outbox, brokers, HTTP, the command line. It knows no context by name.
+
+A package stands for one part of the product: `outbox` writes events, `relay` delivers them, `inbox` stores what brokers
+bring, `operations` is what operators decide. The modules beside the packages join them: `application` is the object
+`Outbox`, `calling` and `scopes` make handlers run, `discovery` finds contexts, `settings` reads the environment.
+`limits` holds the limits of those modules; each package has a module of that name for its own.
+
+Applications call it by the door `outbox_kernel`. A context's `topology`, `api` and `demo` call `brokers`, `http` and
+`demo`, which they are made with. The entry point of the wheel calls `cli`.
+
+It may import the kernel, and what pyproject.toml names, extras only where they are asked for; never a context. Among
+themselves its packages stand in layers, which .importlinter has in their order.
+"""
 
 import os
 

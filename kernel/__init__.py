@@ -1,6 +1,16 @@
-"""The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O.
+"""The domain kernel: aggregates, domain events, handlers and the unit of work, free of any I/O (K1-K12).
+
+`aggregate` and `events` are what a domain is made of, `applying` how an aggregate is rebuilt from its events.
+`handlers` and `bus` say who hears of which event, `retry` when one that failed is tried again. `unit_of_work` is the
+port behind which a use case commits. `wire` says how values travel, `serialization` makes payloads by it. `testing`
+has what tests of a domain need. `limits` holds what bounds all this.
 
 Its errors are in `errors`; here are those alone that an application raises itself.
+
+Events, domains, use cases and handlers of an application call it, by the door `outbox_kernel`; infrastructure calls
+what a use case never sees.
+
+It may import the standard library, attrs and cattrs. Of infrastructure and of contexts it knows nothing.
 """
 
 import os

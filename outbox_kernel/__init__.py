@@ -3,8 +3,12 @@
 What is said most often is here. A use-case author takes aggregates, events and the unit of work. The author of a
 handler takes `handles` and what a handler may say. Who puts an application together takes engine, sessions and relay.
 Errors live in `outbox_kernel.errors`, what a tester takes in `outbox_kernel.testing`, all else in its package below.
+Those are `kernel`, which does without a database, and `infrastructure`, which has one.
 
-Each name is imported when it is first asked for: whoever writes a domain does not load SQLAlchemy.
+Applications call it, and so do the contexts of the example; what is below it never does.
+
+Each name is imported when it is first asked for: whoever writes a domain does not load SQLAlchemy. So it may import
+the kernel and infrastructure, and at its own import imports neither.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ knows who can run what; `stories` is what `events`, `show`, `history` and `faile
 says of which events or deliveries. `health` asks everything that `doctor` asks, a module `health_of_…` a subject. What
 they return are frozen objects. Whoever changes something wakes the relays.
 
-The command line and, later, the dashboard only show it: a rule of what may be done stands here.
+The command line and the dashboard call it, and only show it: a rule of what may be done stands here.
 
 It may import the kernel, the statements of `outbox`, the relay's and the consumer's vocabulary, and brokers by their
 ports; nothing of HTTP or the command line.

@@ -4,7 +4,7 @@ docs/life-of-an-event.md draws it. `relay` is what others see: it works shift af
 `starting` assembles a `Shift` of parts that live no longer than it. `reading` reads the log for `Reader`s, each at a
 `Place`; a `Subscriber` takes what was read for one handler or publisher, and its `Workers` go through it, one
 aggregate at a time. `progress` writes places down, with `deliveries` for what did not succeed. `ownership` takes and
-gives cursors, `takeover` frees what the dead held.
+gives cursors, `takeover` frees what the dead held. What bounds all this stands in `limits`.
 
 The object `Outbox` and the commands call it; handlers never do.
 

@@ -4,7 +4,7 @@
 writes it into an empty outbox, as if a week had passed; `playing` goes on with it, so that pages have something to show
 live, and lets what is retried succeed. Nothing is delivered to anybody: there is no handler and no broker behind it.
 
-The command `dev --sample` fills and plays it; the tests of the dashboard and its picture in the README are made of it.
+The command `dev --sample` calls it; the tests of the dashboard and its picture in the README are made of it.
 
 It may import the kernel, the statements of `outbox` and `operations`; nothing of HTTP or the command line.
 """

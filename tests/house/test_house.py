@@ -325,20 +325,6 @@ def test_a_statement_names_its_parameters() -> None:
     assert list(offences(STATEMENTS, re.compile(r"[^`]\$\d"))) == []
 
 
-# --- what a package is for ----------------------------------------------------------------------------
-
-
-def packages() -> list[Path]:
-    return [*(ROOT / "infrastructure").glob("*/__init__.py"), *(ROOT / "kernel").glob("*/__init__.py")]
-
-
-@pytest.mark.parametrize("package", packages(), ids=lambda each: each.parent.name)
-def test_a_package_begins_with_what_it_is_for_who_calls_it_and_what_it_may_import(package: Path) -> None:
-    essay = ast.get_docstring(ast.parse(package.read_text())) or ""
-    assert re.search(r"\bIt may import\b|\bits imports are\b", essay), essay
-    assert len(essay.splitlines()) >= 7
-
-
 # --- how long a file and a function may be ------------------------------------------------------------
 
 FILE_LINES_MAX = 400

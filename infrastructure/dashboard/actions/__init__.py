@@ -3,6 +3,11 @@
 An action opens a desk, has `operations` do it, tells the log who did what and what it came to, and leads to a page that
 tells the operator. What cannot be done is told there, too, in the operation's own sentence.
 
+`mending` retries and skips, `subscribing` pauses, resumes, rewinds and retires, `purging` purges. `theming` changes
+nothing but how pages look. `doing` is the one way that they all go.
+
+`app` alone calls them, once it is known who asks and that the form is one of ours.
+
 It may import what stands around it and `operations`, and no page but how an address means things.
 """
 

@@ -1,9 +1,16 @@
 """The pages, each a plain GET: by its path, the function that answers it, and the right that it takes.
 
 A page opens a desk to look from, asks `operations`, and gives what it was told to a template. It decides nothing: an
-address that says more than there is gets the page of that. `app` alone calls them, once it is known who asks.
+address that says more than there is gets the page of that.
 
-It may import what stands around it and `operations`; its imports are no page of another subject's.
+`overview` is where an operator begins, `events`, `dead_letters`, `subscriptions`, `aggregates` and `relays` show one
+subject each. `confirming` asks before an action, `streaming` sends what changes. `meant` reads from an address what
+somebody means, `finding` leads to what somebody has typed.
+
+`app` calls them, once it is known who asks; actions call `meant` and `confirming` to read an address as a page does.
+
+It may import what stands around it, `operations`, and the words of `outbox` and `relay` for states; no SQL, no broker
+and no driver.
 """
 
 from outbox_kernel.infrastructure.dashboard.operator import Right

@@ -1,7 +1,16 @@
-"""Every SQL statement of the relay, a module per table group; `in_schema` names the tables.
+"""Every SQL statement of the outbox, a module per table group; `in_schema` names the tables.
+
+`reading`, `cursors`, `deliveries` and `leases` are the relay's, `retention` is a purge's. `log`, `receipts` and
+`subject_keys` write with a change. `listing`, `searching`, `glance`, `series` and `operations` are what operators ask.
+What several of them say, such as when an event is settled, is written once: in `fragments`, `passing` and `standing`.
 
 Where the schema is not said, a connection of ours finds it, and names them by `at_home` when it sends a statement.
 Times are the server's: each statement takes `now`, null in production, so that only tests ever choose one.
+
+`outbox` calls it, and so do `relay`, `inbox`, `operations` and `sample`; the dashboard never does.
+
+It may import the kernel, and of `outbox` what a statement and a table's name are written with (`statements`). It sends
+nothing itself.
 """
 
 from __future__ import annotations
