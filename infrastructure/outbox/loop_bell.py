@@ -161,6 +161,8 @@ class LoopBell:
                 error,
                 extra={"action": "wake_up.missed"},
             )
+        except GeneratorExit:  # its loop is closed: nobody can hang up, nor say it later
+            raise
         except BaseException:  # cancelled in the middle: the farewell says it
             self._rung.set()
             self._hang_up()

@@ -403,6 +403,47 @@ def test_a_loop_that_is_closed_over_a_bell_is_free_to_go(empty_postgres_url: str
     assert held() is None
 
 
+class Unanswered:
+    """A line to a server that does not answer, and that can only be hung up while its loop is open."""
+
+    said: asyncio.Event
+
+    def is_closed(self) -> bool:
+        return False
+
+    async def say(self, _statement: str) -> None:
+        self.said.set()
+        await asyncio.Event().wait()
+
+    def drop(self) -> None:
+        asyncio.get_running_loop()
+
+
+def test_a_loop_that_is_closed_while_a_bell_waits_for_its_answer_is_free_to_go(
+    empty_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R10: a bell that said farewell then, as one that is cancelled does, was a coroutine that cannot be ended."""
+
+    async def unanswered(*_: object) -> Unanswered:
+        return line
+
+    async def program() -> weakref.ref[object]:
+        line.said = asyncio.Event()
+        engine = create_engine(empty_postgres_url)
+        wake_relays(engine.sync_engine, CHANNEL)
+        await line.said.wait()
+        return weakref.ref(engine.sync_engine)
+
+    line = Unanswered()
+    monkeypatch.setattr(loop_bell, "connect", unanswered)
+    monkeypatch.setattr(loop_bell, "_line_by", lambda found: found)
+    loop = asyncio.new_event_loop()
+    held = loop.run_until_complete(program())
+    loop.close()
+    gc.collect()
+    assert held() is None
+
+
 # --- the relay's ear --------------------------------------------------------------------------------------
 
 
