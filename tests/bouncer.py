@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from sqlalchemy.engine import make_url
 from outbox_kernel.infrastructure.postgres import unprivileged
 
 PORT = 6432
+LOOK_SECONDS = 0.01
 _PATH = "/usr/sbin:/usr/bin:/usr/local/bin:/opt/homebrew/bin"
 
 
@@ -35,7 +37,7 @@ class PgBouncer:
         return f"postgresql://postgres@/{database}?host={self._folder}&port={PORT}&pgbouncer=true"
 
     def start(self) -> None:
-        """Start it; it answers at once, since it opens its socket before it does anything else."""
+        """Start it, and return once it answers."""
         settings = self._folder / "pgbouncer.ini"
         # `any` takes no name of the client's: the URL's own is of no account then.
         settings.write_text(
@@ -51,6 +53,14 @@ class PgBouncer:
         assert found is not None
         with (self._folder / "pgbouncer.log").open("ab") as output:
             self._process = unprivileged.start([found, settings], self._folder, output)
+        while not self._answers():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(LOOK_SECONDS)
+                raise AssertionError((self._folder / "pgbouncer.log").read_text())
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            return client.connect_ex(str(self._folder / f".s.PGSQL.{PORT}")) == 0
 
     def kill(self) -> None:
         """End it without a word to anybody."""
