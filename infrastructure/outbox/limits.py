@@ -12,7 +12,7 @@ ERROR_CHARACTERS_MAX = 2_000
 
 BURST_SECONDS = 0.005
 # Whoever has committed goes on first: its session is closed by a task of its own, which it waits for.
-COMMIT_TURNS = 4
+COMMIT_TURNS = 3
 # Whoever waits for all tasks to end, as some do when they shut down, waits for this one as well.
 LINGER_SECONDS = 10.0
 ANSWER_SECONDS_MAX = 1.0
