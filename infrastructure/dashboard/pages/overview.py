@@ -39,6 +39,7 @@ async def page(visit: Visit) -> Response:
         went={each.name: each for each in went},
         took=took,
         rates=rates,
+        lately=went[0].steps[-1].seconds if went else None,
         lags=lags,
         moments=[step.at for step in went[0].steps] if went else [],
         window=window,

@@ -324,6 +324,21 @@ async def test_what_was_not_found_is_said(outbox: Outbox, visitor: Visitor) -> N
     assert f"Nothing here is called {missing}" in page.text
 
 
+async def test_what_was_not_found_may_stand_in_what_events_say(visitor: Visitor) -> None:
+    """A caller knows the number of an order, and of no event: one press leads to where it is said."""
+    page = await visitor.get("/events?missed=A-1042")
+    assert "Look for it in what events say" in page.text
+    assert "/events?text=A-1042" in page.links
+
+
+async def test_the_rate_says_of_how_long_it_is(sample: Visitor) -> None:
+    """Of a day the last step is a quarter of an hour, which somebody who looks for trouble takes for now."""
+    texts = [(await sample.get(f"/?window={window}")).text for window in ("1h", "24h")]
+    told = [re.findall(r"Delivered, last ([\d.]+ \w+)", text) for text in texts]
+    assert [len(each) for each in told] == [1, 1]
+    assert told[0] != told[1]
+
+
 # --- dead letters --------------------------------------------------------------------------------------
 
 
