@@ -24,6 +24,8 @@ NAMESPACE = UUID("a7d1c9a2-51f1-4d3c-9d0e-2f6f7d0c1b11")
 SHARE_ROLLED_BACK = 0.05
 EVENTS_AT_ONCE_MAX = 3
 PAUSE_SECONDS = 0.2
+# As an application sets one: of a server that says nothing any more nobody else tells it.
+WRITE_SECONDS_MAX = 10.0
 # A writer of the kind that the rig starts two of: they meet at the counters, and one of them loses.
 TROUBLE = (ConcurrencyError, InfrastructureError, SQLAlchemyError, asyncpg.PostgresError, OSError)
 
@@ -54,7 +56,8 @@ class Writer:
         begun = loop.time()
         while self.written < self._events:
             try:
-                self.written += await self._write()
+                async with asyncio.timeout(WRITE_SECONDS_MAX):
+                    self.written += await self._write()
             except TROUBLE as error:
                 log.warning("%s: %s", type(error).__name__, error)
                 await pause(self._random.random() * PAUSE_SECONDS)
