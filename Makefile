@@ -23,10 +23,10 @@ test: $(READY) ## the whole suite with branch coverage, held against coverage-fl
 	@$(BIN)/coverage json --quiet
 	@$(BIN)/python tools/coverage_floor.py
 
-faults: $(READY) ## what was committed against what was done, while processes are killed; 25 minutes
+faults: $(READY) ## what was committed against what was done, while processes are killed; up to an hour
 	@$(BIN)/python -m tests.faults
 
-hostile: $(READY) ## what strangers send, ten times as much as `make test` sends; 10 minutes
+hostile: $(READY) ## what strangers send, ten times as much as `make test` sends; minutes
 	@HYPOTHESIS_PROFILE=longer $(BIN)/pytest -o faulthandler_timeout=0 tests/hostile $(PYTEST_ARGS)
 
 check: $(READY) ## format, style, types, architecture

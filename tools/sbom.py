@@ -75,6 +75,7 @@ def bill(
     required, all_of_it = reached(pins, direct), reached(pins, direct | extras)
     own = purl(project["name"], project["version"])
     refs = {name: purl(name, pins[name][0]) for name in sorted(all_of_it)}
+    needed = sorted((direct | extras) & refs.keys())
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -96,18 +97,20 @@ def bill(
         "dependencies": [
             {
                 "ref": own,
-                "dependsOn": [
-                    *(refs[name] for name in sorted((direct | extras) & refs.keys())),
-                    *(each["bom-ref"] for each in carried),
-                ],
+                "dependsOn": [*(refs[each] for each in needed), *(each["bom-ref"] for each in carried)],
             },
-            *(
-                {"ref": ref, "dependsOn": [refs[each] for each in refs if name in pins[each][1]]}
-                for name, ref in refs.items()
-            ),
+            *_dependencies(refs, pins),
             *({"ref": each["bom-ref"], "dependsOn": []} for each in carried),
         ],
     }
+
+
+def _dependencies(
+    refs: dict[str, str], pins: dict[str, tuple[str, set[str]]]
+) -> Iterable[dict[str, str | list[str]]]:
+    """Say of each package which of the others it needs."""
+    for name, ref in refs.items():
+        yield {"ref": ref, "dependsOn": [refs[each] for each in refs if name in pins[each][1]]}
 
 
 def _component(name: str, version: str) -> dict[str, str]:
