@@ -58,7 +58,7 @@ class Burial:
         letter = letter_of(message, self.queue, reason)
         try:
             exchange = await self._opened()
-            if header_bytes(letter) > self.link.frame_bytes_max:
+            if header_bytes(letter.properties) > self.link.frame_bytes_max:
                 return False
             sending = asyncio.ensure_future(exchange.publish(letter, message.routing_key or self.queue))
             await self._sent(

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
+from aio_pika import IncomingMessage
 from aio_pika.exceptions import ChannelNotFoundEntity
 from aiormq.exceptions import ChannelAccessRefused
 
@@ -20,11 +21,13 @@ from outbox_kernel.infrastructure.brokers.port import (
 )
 from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare
 from outbox_kernel.infrastructure.brokers.rabbitmq.limits import STEP_SECONDS_MAX
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import wire_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+    from aio_pika.abc import AbstractChannel
+    from aiormq.abc import DeliveredMessage
 
     from outbox_kernel.infrastructure.brokers.rabbitmq.burying import Burial
     from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
@@ -83,18 +86,21 @@ class RabbitInlet:
         tags = [each.handle.delivery_tag for each in messages]
         is_all = tags == [*islice(self._held, len(tags))]
         for each in messages[-1:] if is_all else messages:
-            await self._settle(partial(each.handle.ack, multiple=is_all))
+            message = each.handle
+            await self._settle(partial(message.channel.basic_ack, message.delivery_tag, multiple=is_all))
         for tag in tags:
             self._held.pop(tag, None)
 
     async def bury(self, message: Incoming, reason: str, on_wait: Callable[[BrokerRefusal], None]) -> None:
         """Send it to the dead letters, then acknowledge it."""
-        if await self.burial.bury(message.handle, reason, on_wait):
+        delivered: DeliveredMessage = message.handle
+        if await self.burial.bury(IncomingMessage(delivered), reason, on_wait):
             await self.acknowledge([message])
         else:
+            tag = delivered.delivery_tag or 0
             # By the queue's own way it goes without a reason.
-            await self._settle(partial(message.handle.reject, requeue=False))
-            self._held.pop(message.handle.delivery_tag, None)
+            await self._settle(partial(delivered.channel.basic_reject, tag, requeue=False))
+            self._held.pop(tag, None)
 
     async def is_empty(self) -> bool:
         """Ask the broker what is ready."""
@@ -108,7 +114,7 @@ class RabbitInlet:
         """Consume no more."""
         if self._channel is not None and not self._channel.is_closed:
             async with self.link.step(STEP_SECONDS_MAX):
-                await (await self._channel.get_underlay_channel()).basic_cancel(self._tag)
+                await (await wire_of(self._channel)).basic_cancel(self._tag)
         self._is_finished = True
         self._changed.set()
 
@@ -125,18 +131,23 @@ class RabbitInlet:
 
     async def _begin(self, channel: AbstractChannel) -> None:
         await channel.set_qos(prefetch_count=self.prefetch)
-        queue = await channel.get_queue(self.queue)
+        wire = await wire_of(channel)
         # The broker ends a consumer whose queue is deleted, and a channel's end ends its consumers.
         on_lost = partial(self._on_lost, channel)
-        (await channel.get_underlay_channel()).on_consumer_cancel_callbacks.add(on_lost)
+        wire.on_consumer_cancel_callbacks.add(on_lost)
         channel.close_callbacks.add(on_lost)
-        self._tag = await queue.consume(partial(self._take, channel))
+        # By the lower half: the upper one makes a task and an object more of each message.
+        found = await wire.basic_consume(self.queue, partial(self._take, channel))
+        assert found.consumer_tag is not None  # noqa: S101 - the broker names each
+        self._tag = found.consumer_tag
 
-    async def _take(self, channel: AbstractChannel, message: AbstractIncomingMessage) -> None:
+    async def _take(self, channel: AbstractChannel, message: DeliveredMessage) -> None:
+        tag = message.delivery_tag
         # A channel that was let go may end only when the next is open.
-        if channel is self._channel and message.delivery_tag is not None:
-            self._held[message.delivery_tag] = None
-            self._arrived.append(Incoming(message.message_id, message.headers, message.body, message))
+        if channel is self._channel and tag is not None:
+            self._held[tag] = None
+            told = message.header.properties
+            self._arrived.append(Incoming(told.message_id, told.headers or {}, message.body, message))
             self._changed.set()
 
     def _on_lost(self, channel: AbstractChannel, *_: object) -> None:

@@ -7,12 +7,11 @@ import logging
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 from uuid import uuid4
 
 import attrs
 from aio_pika import DeliveryMode
-from aio_pika import Message as AmqpMessage
 from aio_pika.exceptions import (
     AMQPChannelError,
     AMQPError,
@@ -23,6 +22,7 @@ from aio_pika.exceptions import (
     PublishError,
 )
 from aiormq.exceptions import ChannelAccessRefused, ConnectionChannelError
+from pamqp.commands import Basic
 
 from outbox_kernel.infrastructure.brokers.port import (
     PUBLISHED,
@@ -41,7 +41,7 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
     REDECLARE_SECONDS,
     SUSPECTS_AT_ONCE_MAX,
 )
-from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link, header_bytes
+from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link, header_bytes, wire_of
 from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
     alarm,
     explained,
@@ -52,7 +52,8 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.trouble import (
 )
 
 if TYPE_CHECKING:
-    from aio_pika.abc import AbstractChannel, AbstractExchange
+    from aio_pika.abc import AbstractChannel
+    from aiormq import Channel as WireChannel
 
     from outbox_kernel.infrastructure.brokers.topology import Publisher, Topology
 
@@ -64,9 +65,30 @@ TIMEOUT = TimeoutError  # which is an OSError, too
 _TOO_LARGE = re.compile(r"message size (\d+)")
 
 
+@attrs.frozen(eq=False)
+class AmqpMessage:
+    """A message as AMQP has it."""
+
+    body: bytes
+    properties: Basic.Properties
+    routing_key: str
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """Write what the broker is to know of a message."""
+        properties = Basic.Properties(
+            headers=dict(message.headers),
+            content_type="application/json",
+            delivery_mode=DeliveryMode.PERSISTENT,
+            message_id=message.message_id,
+            message_type=message.routing_key,
+        )
+        return cls(message.body, properties, message.routing_key)
+
+
 @attrs.define(eq=False)
 class RabbitOutlet:
-    """Publishes to one exchange."""
+    """Publishes to one exchange, by the client's lower half: its upper one waits for each message to be written."""
 
     link: Link
     publisher: Publisher
@@ -74,7 +96,8 @@ class RabbitOutlet:
     confirm_seconds_max: float = CONFIRM_SECONDS_MAX
     system: ClassVar[str] = "rabbitmq"
     _channel: AbstractChannel | None = None
-    _exchange: AbstractExchange | None = None
+    _wire: WireChannel | None = None
+    """Its lower half."""
     _turn: asyncio.Lock = attrs.Factory(asyncio.Lock)
     _refusal: BrokerRefusal | None = None
     """Why the last attempt to open it had failed."""
@@ -93,17 +116,9 @@ class RabbitOutlet:
 
     async def publish(self, message: Message) -> Outcome:
         """Send it and await the confirm, through at most a few channels and one deadline."""
-        wanted = AmqpMessage(
-            message.body,
-            headers=dict(message.headers),
-            content_type="application/json",
-            delivery_mode=DeliveryMode.PERSISTENT,
-            message_id=message.message_id,
-            type=message.routing_key,
-        )
         # Not with `explained` around it, nor with a timeout of its own: this is once per event.
         try:
-            return await self._publish(wanted, message.routing_key)
+            return await self._publish(AmqpMessage.of(message))
         except TIMEOUT as error:
             return await self._outage(unanswered(self.link.address, self.confirm_seconds_max), error)
         except LOST as error:
@@ -116,12 +131,11 @@ class RabbitOutlet:
     async def prove(self) -> Outage | None:
         """See that messages are taken: the default exchange drops one that is for no queue, and confirms it."""
         try:
-            await self._opened()
-            assert self._channel is not None  # noqa: S101 - opened just now
+            channel = await self._opened()
             with explained(self.link.address, self.confirm_seconds_max):
                 await self.link.unblocked()
             async with self.link.step(self.confirm_seconds_max):
-                await self._knock(self._channel)
+                await self._knock(channel)
         except BrokerRefusal as refusal:
             return await self._outage(refusal, refusal.__cause__)
         return None
@@ -134,45 +148,44 @@ class RabbitOutlet:
 
     # --- sending ------------------------------------------------------------------------------------
 
-    async def _publish(self, message: AmqpMessage, routing_key: str) -> Outcome:
+    async def _publish(self, message: AmqpMessage) -> Outcome:
         tries_left = CHANNELS_MAX
         while True:
             tries_left -= 1
-            exchange = await self._opened()
+            channel = await self._opened()
             if await self._is_blocked():
                 return Outage(str(alarm(self.link.address)))
-            if routing_key in self._guilty:
-                return await self._publish_alone(message, routing_key)
+            if message.routing_key in self._guilty:
+                return await self._publish_alone(message)
             try:
-                return await self._send(exchange, message, routing_key)
+                return await self._send(channel, message)
             except TIMEOUT:
                 raise
             except LOST as error:
                 if is_cancelled():
                     raise
-                self._forget(exchange, whole=not isinstance(error, AMQPChannelError))
+                self._forget(channel, whole=not isinstance(error, AMQPChannelError))
                 if (refused := self._too_large(error, message)) is not None:
                     return refused
                 if _is_over_a_message(error):
-                    return await self._publish_alone(message, routing_key)
+                    return await self._publish_alone(message)
                 if not tries_left or isinstance(error, ChannelAccessRefused):
                     raise
 
-    async def _publish_alone(self, message: AmqpMessage, routing_key: str) -> Outcome:
+    async def _publish_alone(self, message: AmqpMessage) -> Outcome:
         """Send one of those that a channel may have been ended over on its own: if that ends too, it is to blame."""
         self._suspects += 1
         try:
             async with asyncio.timeout(self.confirm_seconds_max), self._suspects_turn:
                 channel = await self._suspects_link.channel()
-                exchange = await channel.get_exchange(str(self.publisher.exchange), ensure=False)
-                outcome = await self._send(exchange, message, routing_key)
-                self._guilty.discard(routing_key)
+                outcome = await self._send(await wire_of(channel), message)
+                self._guilty.discard(message.routing_key)
                 await channel.close()
                 return outcome
         except ChannelClosed as error:
             if not _is_over_a_message(error):
                 raise
-            self._guilty.add(routing_key)
+            self._guilty.add(message.routing_key)
             return Refused(f"the broker ends the channel over it: {told(error)}")
         finally:
             self._suspects -= 1
@@ -181,7 +194,7 @@ class RabbitOutlet:
 
     def _too_large(self, error: BaseException, message: AmqpMessage) -> Refused | None:
         """Tell whether it was this message that was too large; others in flight are not to blame."""
-        if (size := header_bytes(message)) > self.link.frame_bytes_max:
+        if (size := header_bytes(message.properties)) > self.link.frame_bytes_max:
             return Refused(
                 f"its headers have {size:,} bytes, and the broker takes {self.link.frame_bytes_max:,}"
             )
@@ -190,13 +203,21 @@ class RabbitOutlet:
             return None
         return Refused(f"it has {len(message.body):,} bytes, and the broker takes fewer ({error})")
 
-    async def _send(self, exchange: AbstractExchange, message: AmqpMessage, routing_key: str) -> Outcome:
-        mandatory, seconds = self.publisher.mandatory, self.confirm_seconds_max
+    async def _send(self, channel: WireChannel, message: AmqpMessage) -> Outcome:
         try:
-            await exchange.publish(message, routing_key, mandatory=mandatory, timeout=seconds)
+            await channel.basic_publish(
+                message.body,
+                exchange=str(self.publisher.exchange),
+                routing_key=message.routing_key,
+                properties=message.properties,
+                mandatory=self.publisher.mandatory,
+                timeout=self.confirm_seconds_max,
+                # Its confirm is waited for. To wait until it is written as well would send one after the other.
+                wait=False,
+            )
         except PublishError:
             await self._redeclare()
-            return Refused(f"exchange {self.publisher.exchange!r} has no queue for {routing_key!r}")
+            return Refused(f"exchange {self.publisher.exchange!r} has no queue for {message.routing_key!r}")
         except DeliveryError:
             return Refused("the broker refused it: a queue that it goes to is full, or has failed")
         except (TypeError, ValueError, struct.error) as error:
@@ -211,17 +232,16 @@ class RabbitOutlet:
         self._look_at = now + LOOK_SECONDS
         return await self.link.blocked()
 
-    async def _knock(self, channel: AbstractChannel) -> None:
-        knock = AmqpMessage(b"", message_id=uuid4().hex)
+    async def _knock(self, channel: WireChannel) -> None:
         try:
-            await channel.default_exchange.publish(knock, f"outbox-nobody-{uuid4().hex}", mandatory=False)
+            await channel.basic_publish(b"", routing_key=f"outbox-nobody-{uuid4().hex}")
         except ChannelAccessRefused:
             # It may not use that exchange, and has been told so: the broker answers.
             self._forget()
 
     # --- opening and letting go ---------------------------------------------------------------------
 
-    async def _opened(self) -> AbstractExchange:
+    async def _opened(self) -> WireChannel:
         if not self._stands():
             known = self._refusal
             async with self._turn:
@@ -230,8 +250,8 @@ class RabbitOutlet:
                         # Whoever was before us has just tried: each for himself would wait as long again.
                         raise self._refusal
                     await self._open()
-        assert self._exchange is not None  # noqa: S101 - it stands
-        return self._exchange
+        assert self._wire is not None  # noqa: S101 - it stands
+        return self._wire
 
     def _stands(self) -> bool:
         return self._channel is not None and not self._channel.is_closed and self.link.is_open
@@ -253,7 +273,7 @@ class RabbitOutlet:
 
     async def _open_channel(self) -> None:
         channel = await self.link.channel()
-        self._exchange = await channel.get_exchange(str(self.publisher.exchange), ensure=False)
+        self._wire = await wire_of(channel)
         self._channel = channel
 
     async def _redeclare(self) -> None:
@@ -286,10 +306,10 @@ class RabbitOutlet:
             )
         return Outage(str(refusal))
 
-    def _forget(self, exchange: AbstractExchange | None = None, *, whole: bool = False) -> None:
+    def _forget(self, wire: WireChannel | None = None, *, whole: bool = False) -> None:
         """Let go of the channel, or of the whole connection; unless others have opened the next already."""
-        if exchange is None or exchange is self._exchange:
-            self._channel = self._exchange = None
+        if wire is None or wire is self._wire:
+            self._channel = self._wire = None
             if whole:
                 self.link.drop()
 

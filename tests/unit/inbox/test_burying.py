@@ -11,6 +11,9 @@ import attrs
 import pytest
 from aio_pika import Message
 from aio_pika.exceptions import DeliveryError
+from aiormq.abc import DeliveredMessage
+from pamqp.commands import Basic
+from pamqp.header import ContentHeader
 
 from outbox_kernel.infrastructure.brokers import Topology
 from outbox_kernel.infrastructure.brokers.port import Incoming
@@ -79,20 +82,10 @@ class Inlet(RabbitInlet):
         cast("Road", self.link).buried += messages
 
 
-@attrs.frozen
-class Arrived:
-    """What of a message is looked at."""
-
-    body: bytes
-    headers: dict[str, Any] = attrs.Factory(dict)
-    routing_key: str = "bank.noted"
-
-    def __getattr__(self, _: str) -> None:
-        return None
-
-
 def arrived(body: bytes) -> Incoming:
-    return Incoming(None, {}, body, Arrived(body))
+    deliver = Basic.Deliver(delivery_tag=1, routing_key="bank.noted")
+    header = ContentHeader(properties=Basic.Properties(headers={}))
+    return Incoming(None, {}, body, DeliveredMessage(deliver, header, body, cast("Any", None)))
 
 
 def burying_on(road: Road, trouble: Trouble, on_settled: Callable[[], None]) -> Burying:

@@ -9,13 +9,12 @@ from uuid import uuid4
 
 import attrs
 import pytest
-from aio_pika import Message as AmqpMessage
 from aiormq.exceptions import ChannelAccessRefused
 
 from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Queue, Refused
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
-from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
+from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import AmqpMessage, RabbitOutlet
 from tests.brokers import MESSAGE_BYTES_MAX
 from tests.post import Post, topology
 from tests.rights import somebody
@@ -256,4 +255,4 @@ async def test_rights_that_go_while_one_is_looked_for_are_an_outage(own_post: Po
         outlet_of(own_post, url) as outlet,
     ):
         with pytest.raises(ChannelAccessRefused, match=f"access to exchange '{exchange}'"):
-            await outlet._publish_alone(AmqpMessage(b"{}"), "bank.noted")  # noqa: SLF001 - rights go in between
+            await outlet._publish_alone(AmqpMessage.of(message()))  # noqa: SLF001 - rights go in between
