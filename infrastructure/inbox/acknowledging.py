@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.received import Received, Unstorable, read
-from outbox_kernel.infrastructure.inbox.limits import BATCH_BYTES_MAX, BATCH_MAX, GATHER_SECONDS
+from outbox_kernel.infrastructure.inbox.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_MAX,
+    GATHER_EVENTS_MAX,
+    GATHER_SECONDS,
+)
 from outbox_kernel.infrastructure.inbox.troubles import pause
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.telemetry.tracing import tracing
@@ -41,11 +46,11 @@ class Intake:
     async def serve(self) -> None:
         """Store what arrives, until there is no more."""
         while arrived := [*await self.inlet.receive(BATCH_MAX)]:
-            is_full = len(arrived) == BATCH_MAX
+            is_trickle = len(arrived) < GATHER_EVENTS_MAX
             while batch := first_of(arrived):
                 await self._store_batch(batch)
                 del arrived[: len(batch)]
-            if not is_full:
+            if is_trickle:
                 # The first message is stored at once, those that trickle in after it together.
                 await asyncio.sleep(GATHER_SECONDS)
 
