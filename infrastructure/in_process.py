@@ -11,7 +11,7 @@ from outbox_kernel.infrastructure.calling import caller
 from outbox_kernel.infrastructure.errors import NoStoreToWaitIn
 from outbox_kernel.infrastructure.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, Terms
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import secrets_of, traceback_of
 from outbox_kernel.kernel.catalogue import event_type_of
 from outbox_kernel.kernel.clock import now
@@ -70,7 +70,7 @@ class InProcessEventDispatcher:
         delivery = Delivery(event.event_id, 0, 1, dict(current_headers()))
         run = None
         if registration.atomic:
-            run = HandlerRun(delivery, registration.name)
+            run = HandlerRun(delivery, Terms(registration.name))
         whole = (
             nullcontext()
             if run is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,17 +26,16 @@ from outbox_kernel.kernel.handlers import registered_handlers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import Literal
-    from uuid import UUID
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from benchmarks.relay.meter import Meter
     from outbox_kernel.kernel.handlers import HandlerRegistration
 
-# With the numbers of the arguments that say who has passed how many events so far. A line of the relay's names the
+# With the number of the argument that says who has passed how many events so far. A line of the relay's names the
 # schema that it has found the tables in.
 _MOVES = {
-    text: (names.index("readers"), names.index("events"))
+    text: names.index("moved")
     for text, names in (statement.in_schema("public") for statement in (MOVE, LEAVE_AND_MOVE))
 }
 
@@ -45,7 +45,7 @@ class MeteredConnection(asyncpg.Connection):
 
     on_read: ClassVar[Callable[[], None]]
     on_move: ClassVar[Callable[[int], None]]
-    passed: ClassVar[dict[UUID, int]] = {}
+    passed: ClassVar[dict[str, int]] = {}
     """By each reader, as it was last written down."""
 
     async def fetch(self, query: str, *arguments: Any, **options: Any) -> list[Any]:
@@ -55,7 +55,7 @@ class MeteredConnection(asyncpg.Connection):
         rows: list[Any] = await super().fetch(query, *arguments, **options)
         move = _MOVES.get(query)
         if move is not None and rows:
-            moved = dict(zip(*(arguments[number] for number in move), strict=True))
+            moved = {each["reader"]: each["events"] for each in json.loads(arguments[move])}
             type(self).on_move(sum(moved[reader] - self.passed.get(reader, 0) for reader in moved))
             self.passed.update(moved)
         return rows

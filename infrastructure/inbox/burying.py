@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
+    from outbox_kernel.infrastructure.relay.waiting import Signal
     from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
 
 _log = logging.getLogger("outbox.consumer")
@@ -33,7 +34,7 @@ class Burying:
     queue: str
     inlet: Inlet
     trouble: Trouble
-    ending: asyncio.Event
+    ending: Signal
     on_settled: Callable[[], None]
     """Called when a message is out of the queue."""
     counts: QueueCounts | None = None

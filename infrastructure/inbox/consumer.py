@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.outages import QUEUE
+from outbox_kernel.infrastructure.relay.waiting import Signal
 from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Receiving:
         storage: Storage,
         line: Line,
         *,
-        stopping: asyncio.Event,
+        stopping: Signal,
         on_stored: Callable[[], None],
         on_change: Callable[[Receiving], None],
         counts: QueueCounts | None = None,
@@ -61,7 +62,7 @@ class Receiving:
         self.queue = storage.queue
         self._inlet, self._line = inlet, line
         self._stopping = stopping
-        self._ending = asyncio.Event()
+        self._ending = Signal()
         self._on_change = on_change
         self._connecting, self._storing, burying = (Trouble(self.queue, self._changed) for _ in range(3))
         self._troubles = (self._connecting, self._storing, burying)
@@ -194,7 +195,7 @@ class Consumer:
         metrics: Metrics | None = None,
     ) -> None:
         self._relay = relay
-        self._stopping = asyncio.Event()
+        self._stopping = Signal()
         inlets = {each: broker.inlet(each, topology, prefetch=prefetch) for each in queues}
         self._receivings = [
             Receiving(

@@ -14,19 +14,19 @@ from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE
 from outbox_kernel.infrastructure.relay.limits import FAILURES_COUNTED_MAX
 from outbox_kernel.infrastructure.relay.outages import Pause
-from outbox_kernel.infrastructure.relay.waiting import happens
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable
+
+    from outbox_kernel.infrastructure.relay.waiting import Signal
 
 _log = logging.getLogger("outbox.consumer")
 
 
-async def pause(failures: int, end: asyncio.Event) -> None:
+async def pause(failures: int, end: Signal) -> None:
     """Wait before the next try, unless there is to be none."""
-    await happens(end, EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0)
+    await end.wait(EXPONENTIAL.delay_after(min(failures, FAILURES_COUNTED_MAX)) or 0)
 
 
 @attrs.define(eq=False)

@@ -114,12 +114,14 @@ class OneTransaction:
         """Whether a session's transaction by this bind is a part of it."""
         if not (isinstance(bind, Engine) and bind.dialect.is_async):
             return False
-        if self.run.database is not None and is_known_in(bind, self.run.database):
+        terms = self.run.terms
+        if terms.database is not None and is_known_in(bind, terms.database):
             return True
         with bind.connect() as connection:
-            if self.run.database is None:
-                self.run.database = database_of(connection)  # no relay has said where it is: where it begins
-            return is_in(connection, self.run.database)
+            if terms.database is None:
+                # No relay has said where it is: where it begins.
+                terms = self.run.terms = attrs.evolve(terms, database=database_of(connection))
+            return is_in(connection, terms.database)
 
     def begin(self, transaction: AtomicTransaction, engine: Engine, options: Any) -> tuple[Connection, Part]:
         """Begin a session's part, and the whole with the first of them."""

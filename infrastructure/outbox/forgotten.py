@@ -44,7 +44,7 @@ def tell_uncommitted(session: Session) -> None:
 def tell_in_log(sentence: str, place: str) -> bool:
     """Say of a unit of work in a relay's run what elsewhere is a warning of Python's."""
     run = current_run()
-    if run is None or run.relay is None:
+    if run is None or run.terms.relay is None:
         return False
     _log.warning(
         "handler %s, event %s: %s (%s)",

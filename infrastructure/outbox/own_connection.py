@@ -16,13 +16,14 @@ from outbox_kernel.infrastructure.postgres.explain import explain, lost
 from outbox_kernel.infrastructure.postgres.pinning import pin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncEngine
 
     from outbox_kernel.infrastructure.postgres.pinning import Pinned
 
 R = TypeVar("R", bound=asyncpg.Record)
+T = TypeVar("T")
 # A statement and its arguments, or what makes them of the rows of the steps before.
 Step = tuple[str, "tuple[Any, ...] | Callable[[list[list[asyncpg.Record]]], tuple[Any, ...]]"]
 
@@ -50,6 +51,8 @@ class Line:
         self._turn = asyncio.Lock()
         self.unanswered = False
         """Whether the last call may have had an effect that nobody heard of."""
+        self.on_gone: Callable[[], None] = lambda: None
+        """Called when the connection has ended."""
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
@@ -57,17 +60,31 @@ class Line:
 
     async def fetch_as(self, record_class: type[R], statement: str, *arguments: Any) -> list[R]:
         """Run one statement and return its rows as records of a class."""
-        async with self._turn, self._ready() as (connection, pinned):
-            text = at_home(statement, pinned.home)
-            if not pinned.in_transactions:
-                return await self._fetch(connection, text, arguments, record_class)
-            async with self._transaction(connection, pinned):
-                return await self._fetch(connection, text, arguments, record_class)
+        return await self._with_connection(self._one, statement, arguments, record_class)
 
     async def transact(self, steps: Sequence[Step]) -> list[list[asyncpg.Record]]:
         """Run statements in one transaction and return the rows of each."""
+        return await self._with_connection(self._all, steps)
+
+    async def _one(
+        self,
+        connection: asyncpg.Connection,
+        pinned: Pinned,
+        statement: str,
+        arguments: Sequence[Any],
+        record_class: type[R],
+    ) -> list[R]:
+        text = at_home(statement, pinned.home)
+        if not pinned.in_transactions:
+            return await self._fetch(connection, text, arguments, record_class)
+        async with self._transaction(connection, pinned):
+            return await self._fetch(connection, text, arguments, record_class)
+
+    async def _all(
+        self, connection: asyncpg.Connection, pinned: Pinned, steps: Sequence[Step]
+    ) -> list[list[asyncpg.Record]]:
         rows: list[list[asyncpg.Record]] = []
-        async with self._turn, self._ready() as (connection, pinned), self._transaction(connection, pinned):
+        async with self._transaction(connection, pinned):
             for statement, arguments in steps:
                 given = arguments(rows) if callable(arguments) else arguments
                 text = at_home(statement, pinned.home)
@@ -110,33 +127,35 @@ class Line:
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                 connection.terminate()
 
-    @asynccontextmanager
-    async def _ready(self) -> AsyncIterator[tuple[asyncpg.Connection, Pinned]]:
+    # No context manager, which would cost an event that comes alone as much as its handler does.
+    async def _with_connection(self, work: Callable[..., Awaitable[T]], *given: Any) -> T:
         """Lend the connection; one that has failed in any way but an answer of the server is never used again."""
-        self.unanswered = False
-        self.check()
-        connection = self._connection
-        if connection is None or connection.is_closed():
-            connection, self._pinned = await connect(self._engine.sync_engine), None
-            self._connection = connection
-        try:
-            if self._pinned is None:
-                self._pinned = await pin(connection, self._deadline_seconds)
-            yield connection, self._pinned
-        except asyncpg.PostgresError as error:
-            if connection.is_closed() or isinstance(error, asyncpg.PostgresConnectionError):
+        async with self._turn:
+            self.unanswered = False
+            self.check()
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                connection, self._pinned = await connect(self._engine.sync_engine), None
+                self._connection = connection
+                connection.add_termination_listener(lambda _: self.on_gone())
+            try:
+                if self._pinned is None:
+                    self._pinned = await pin(connection, self._deadline_seconds)
+                return await work(connection, self._pinned, *given)
+            except asyncpg.PostgresError as error:
+                if connection.is_closed() or isinstance(error, asyncpg.PostgresConnectionError):
+                    self._drop()
+                    self._is_lost = True
+                raise self._told(error) from error
+            except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 self._drop()
                 self._is_lost = True
-            raise self._told(error) from error
-        except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            self._drop()
-            self._is_lost = True
-            raise self._told(error) from error
-        except (
-            BaseException
-        ):  # cancelled in the middle of a call: what comes now would be taken for the next answer
-            self._drop()
-            raise
+                raise self._told(error) from error
+            except (
+                BaseException
+            ):  # cancelled in the middle of a call: what comes now would be taken for the next answer
+                self._drop()
+                raise
 
     def _drop(self) -> None:
         self.unanswered = True

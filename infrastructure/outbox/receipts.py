@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import attrs
 from sqlalchemy.exc import DBAPIError
 
 from outbox_kernel.infrastructure.errors import AlreadyHandled, NotOneTransaction, RunOver, SnapshotTooOld
@@ -36,15 +37,30 @@ if TYPE_CHECKING:
 _READ_ONLY = "25006"
 
 
+@attrs.frozen
+class Terms:
+    """What all runs of a handler commit under."""
+
+    handler: str
+    relay: UUID | None = None
+    """Whose lease lets them commit; with no relay they take no receipts."""
+    epoch: int = 0
+    former: str | None = None
+    """The name that the handler was renamed from."""
+    schema: str | None = None
+    database: str | None = None
+    """Where the outbox is, as DATABASE tells it; None: wherever the handler writes."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names under which it may have handled an event."""
+        return sorted({self.handler, self.former or self.handler})
+
+
 class HandlerRun:
     """One run of one handler, for as long as it may commit."""
 
     # These are the class's until something happens, which mostly does not: each that is set costs every run.
-    schema: str | None = None
-    former: str | None = None
-    """The name that the handler was renamed from."""
-    database: str | None = None
-    """Where the outbox is, as DATABASE tells it; None: wherever the handler writes."""
     others: tuple[UUID, ...] = ()
     """The other events of a batch, of which it has its effect at once."""
     committed: bool = False
@@ -67,30 +83,27 @@ class HandlerRun:
     _waited_seconds: float = 0.0
     _waiting_since: float | None = None
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        handler: str,
-        relay: UUID | None = None,
-        epoch: int = 0,
-    ) -> None:
-        """Begin a run that a relay's lease lets commit; with no relay it takes no receipt."""
-        self.event_id, self._delivery = delivery.event_id, delivery
-        self.handler, self.relay, self.epoch = handler, relay, epoch
+    def __init__(self, delivery: Delivery, terms: Terms) -> None:
+        self.terms, self._delivery = terms, delivery
 
     @property
     def delivery(self) -> Delivery:
         """What the handler may read of its event."""
         return self._delivery
 
+    @property
+    def event_id(self) -> UUID:
+        """Its event, or the last of a batch."""
+        return self.delivery.event_id
+
+    @property
+    def handler(self) -> str:
+        """Whose run it is."""
+        return self.terms.handler
+
     def secrets(self) -> Sequence[str]:
         """Return what no error of it may tell: it was in sealed fields (O6)."""
         return ()
-
-    @property
-    def names(self) -> list[str]:
-        """The names under which it may have handled an event."""
-        return sorted({self.handler, self.former or self.handler})
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -157,9 +170,10 @@ class HandlerRun:
 
     def _take_receipt(self, connections: Iterable[Connection], *, joined: bool = True) -> bool:
         """Write the receipt where the effect is; return whether there is one."""
-        if self.relay is None and joined:
+        terms = self.terms
+        if terms.relay is None and joined:
             return False
-        places = [each for each in connections if is_in(each, self.database)]
+        places = [each for each in connections if is_in(each, terms.database)]
         if self.over or self.committed or not joined or len(places) > 1:
             places = [each for each in places if execute(each, HAS_WRITTEN, ())]
         if not places:
@@ -178,12 +192,12 @@ class HandlerRun:
         values = {
             # Sorted, so that runs of one batch, and old and new code, take them in one order.
             "event_ids": sorted((self.event_id, *self.others)),
-            "names": self.names,
-            "relay": self.relay,
-            "epoch": self.epoch,
+            "names": terms.names,
+            "relay": terms.relay,
+            "epoch": terms.epoch,
             "now": None,
         }
-        text, names = WRITE_RECEIPT.in_schema(self.schema)
+        text, names = WRITE_RECEIPT.in_schema(terms.schema)
         try:
             written = execute(places[0], text, tuple(arguments(names, values)))
         except DBAPIError as error:

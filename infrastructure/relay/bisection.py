@@ -72,7 +72,7 @@ class Batching(Handling):
         gathered, queue, workers = [work], worker.queue, worker.workers
         size = 1 if workers.is_probing else self.carried.batch or 1
         while queue is not None and queue.works and len(gathered) < size:
-            following = queue.works.popleft()
+            following = queue.works.pop(0)
             if not workers.subscriber.must_wait(following):
                 gathered.append(following)
         return gathered
@@ -98,7 +98,9 @@ class Batching(Handling):
 
     async def _without_handled(self, worker: Worker, part: list[Work], run: Run) -> list[Work]:
         """Take note of those that have receipts, as after a crash; return the others, which have none yet."""
-        rows = await self.log.run(HANDLED, event_ids=[each.row.event_id for each in part], names=run.names)
+        rows = await self.log.run(
+            HANDLED, event_ids=[each.row.event_id for each in part], names=run.terms.names
+        )
         handled = {row["event_id"] for row in rows}
         for each in part:
             if each.row.event_id in handled:
@@ -106,7 +108,7 @@ class Batching(Handling):
         return [each for each in part if each.row.event_id not in handled]
 
     def _run_over(self, worker: Worker, part: list[Work]) -> Run:
-        run = self.run_of(worker, part[-1])
+        run = Run(self, part[-1], worker.task)
         run.rows = [each.row for each in part]
         run.others = tuple(each.row.event_id for each in part[:-1])
         return run

@@ -7,7 +7,6 @@ was stored or settled in this process the turn is known, and it alone is looked 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from itertools import islice
 from math import inf
@@ -37,6 +36,7 @@ from outbox_kernel.infrastructure.relay.limits import (
 )
 from outbox_kernel.infrastructure.relay.order import turns_of
 from outbox_kernel.infrastructure.relay.progress import Counts
+from outbox_kernel.infrastructure.relay.waiting import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -137,8 +137,10 @@ class Deliveries:
 
     log: Log
     subscribers: Mapping[str, Subscriber]
-    to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_deliver: Signal = attrs.Factory(Signal)
     """Set when there is reason to look."""
+    to_write: Signal = attrs.Factory(Signal)
+    """Set when there is something to write."""
     turns: DueTurns = attrs.Factory(DueTurns)
     due_at: float | None = None
     """When a delivery's time comes, on the loop's monotonic clock."""
@@ -153,10 +155,12 @@ class Deliveries:
     def settle(self, outcome: Outcome) -> None:
         """Write how a delivery went."""
         self._settled.append(outcome)
+        self.to_write.set()
 
     def give_back(self, row: LoggedEvent, handler: str) -> None:
         """Write that a delivery is to be run again."""
         self._given_back.append((row, handler))
+        self.to_write.set()
 
     def rest_seconds(self) -> float:
         """Return for how long there is nothing to take; none: there may be something by now."""

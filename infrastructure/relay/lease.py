@@ -22,7 +22,7 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS, STEP_SECONDS_MAX
-from outbox_kernel.infrastructure.relay.waiting import happens
+from outbox_kernel.infrastructure.relay.waiting import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class LeaseKeeper:
         # No task: whoever cancels all tasks, as some do at the end, must not make the loop look dead.
         self._moved_at = time.monotonic()
         if not self._stop.is_set():
-            self._loop.call_later(STEP_SECONDS_MAX / 5, self._beat)
+            self._loop.call_later(STEP_SECONDS_MAX, self._beat)
 
     def _run(self) -> None:
         try:
@@ -100,7 +100,7 @@ class LeaseKeeper:
     async def _keep(self) -> None:
         every = self.lease_seconds / LEASE_RENEWALS
         due = time.monotonic() + every
-        halted = asyncio.Event()
+        halted = Signal()
         self._halt = partial(_tell, asyncio.get_running_loop(), halted.set)
         try:
             while not self._is_over():
@@ -108,7 +108,7 @@ class LeaseKeeper:
                 if time.monotonic() >= due:
                     due = time.monotonic() + every
                     await self._renew()
-                await happens(halted, min(STEP_SECONDS_MAX, every / 2))
+                await halted.wait(min(STEP_SECONDS_MAX, every / 2))
         finally:
             await self.log.line.close()
 

@@ -13,7 +13,7 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.postgres.pinning import pin
 from outbox_kernel.infrastructure.relay.limits import LISTENER_ANSWER_SECONDS_MAX, PROBE_EVERY_SECONDS
-from outbox_kernel.infrastructure.relay.waiting import happens
+from outbox_kernel.infrastructure.relay.waiting import Signal
 from outbox_kernel.infrastructure.telemetry.counting import RelayCounts
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
@@ -51,7 +51,7 @@ class Listener:
     counts: RelayCounts = attrs.Factory(RelayCounts)
     """Which know whether it hears."""
     _me: str = attrs.Factory(lambda: PROBE + uuid4().hex)
-    _answered: asyncio.Event = attrs.Factory(asyncio.Event)
+    _answered: Signal = attrs.Factory(Signal)
 
     async def run(self) -> None:
         """Listen until cancelled, through every loss of the connection."""
@@ -74,7 +74,7 @@ class Listener:
         connection = await connect(self.engine.sync_engine)
         try:
             await pin(connection, LISTENER_ANSWER_SECONDS_MAX)
-            gone = asyncio.Event()
+            gone = Signal()
             connection.add_termination_listener(lambda _: gone.set())
             async with asyncio.timeout(LISTENER_ANSWER_SECONDS_MAX):
                 await connection.add_listener(self.channel, self._hear)
@@ -83,7 +83,7 @@ class Listener:
                 if not self.counts.hears:
                     self.counts.hears = True
                     self.on_heard(EVERYTHING)  # that was committed meanwhile
-                if await happens(gone, PROBE_EVERY_SECONDS):
+                if await gone.wait(PROBE_EVERY_SECONDS):
                     raise Deaf("the server closed the listening connection")
         finally:
             connection.terminate()
@@ -91,7 +91,7 @@ class Listener:
     async def _prove(self) -> None:
         self._answered.clear()
         await self.says.fetch(SAY, self.channel, self._me)
-        if not await happens(self._answered, LISTENER_ANSWER_SECONDS_MAX):
+        if not await self._answered.wait(LISTENER_ANSWER_SECONDS_MAX):
             raise Deaf(
                 f"nothing said on channel {self.channel!r} arrives where the relay listens (a pooler in transaction "
                 "mode has no LISTEN: point OUTBOX_LISTEN_URL at the server itself, and at the same database)"

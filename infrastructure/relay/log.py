@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 # By the names that statements give their arrays.
 _CURSORS = ("names", "shards")
-_PROGRESS = (
-    *("readers", "numbers", "positions", "servers", "snapshots", "late_positions", "late_snapshots"),
-    "events",
-)
 
 
 @attrs.frozen
@@ -196,16 +192,17 @@ class Log:
     async def move(self, moved: Sequence[tuple[Reader, Sequence[Batch]]], left: Sequence[Outcome]) -> None:
         """Write down where readers stand, with the deliveries of those who did not succeed: all of it or nothing."""
         places = [
-            (
-                *(reader.id, reader.number + 1, *batches[-1].end.columns().values()),
-                reader.events + sum(batch.events for batch in batches),
-            )
+            {
+                "reader": str(reader.id),
+                "number": reader.number + 1,
+                "events": reader.events + sum(batch.events for batch in batches),
+                **batches[-1].end.columns(),
+            }
             for reader, batches in moved
         ]
-        values = arrays(_PROGRESS, places)
-        if left:
-            values |= left_behind(left)
-        check_held(await self.run(log.LEAVE_AND_MOVE if left else log.MOVE, **values))
+        deliveries = left_behind(left) if left else {}
+        statement = log.LEAVE_AND_MOVE if left else log.MOVE
+        check_held(await self.run(statement, moved=json.dumps(places), **deliveries))
 
     async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Reader]:
         """Take cursors that nobody owns; return who reads for those that are ours now."""

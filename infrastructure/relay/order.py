@@ -6,7 +6,6 @@ does not know yet is held here.
 
 from __future__ import annotations
 
-from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +41,14 @@ class Held:
             del self._unwritten[key]
             self.keys[key] = read
 
+    def let_go(self, read: int) -> None:
+        """Forget what was about to be written, and is read again; what this read or an earlier one brings still waits.
+
+        A read under way was told of nothing that was written since it began.
+        """
+        self.keys.update(dict.fromkeys(self._unwritten, read))
+        self._unwritten.clear()
+
     def holds(self, key: Any, read: int) -> bool:
         """Whether an event that this read brought must wait."""
         return read <= self.keys.get(key, -1)
@@ -68,7 +75,7 @@ class Queue:
     """What is in hand of one aggregate, in order."""
 
     key: Hashable
-    works: deque[Work] = attrs.Factory(deque)
+    works: list[Work] = attrs.Factory(list)
     is_turn: bool = False
     """Whether these are deliveries: one that does not succeed ends the turn."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outbox_kernel.infrastructure.brokers.port import Outlet
+    from outbox_kernel.infrastructure.relay.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
 
@@ -77,7 +78,7 @@ class BrokerOutage:
 
     name: str
     outlet: Outlet
-    changed: asyncio.Event
+    changed: Signal
     """Set when it begins, ends, or has another reason."""
     pause: Pause | None = None
     known: asyncio.Event = attrs.Factory(asyncio.Event)
@@ -174,6 +175,11 @@ class HandlerOutage:
     _failures: int = 0
     _races: int = 0
     _rests_until: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether an answer changes anything."""
+        return self.pause is not None or self._races > 0
 
     @property
     def is_away(self) -> bool:

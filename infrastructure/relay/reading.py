@@ -35,6 +35,8 @@ class Reading:
     revision: int = -1
     """Of the subscriptions as this relay knows them."""
     reads: int = 0
+    _wanted_last: tuple[object, Wanted] | None = None
+    """By whom, and by which subscriptions, it was asked for."""
     _is_quiet: bool = False
     """Whether the last read brought little: a glance may do."""
 
@@ -141,6 +143,14 @@ class Reading:
         return self.subscribers[reader.subscription]
 
     def _wanted(self, together: Sequence[Reader]) -> Wanted:
+        """Return what they want, made anew only where it may have changed."""
+        look_times = max(reader.look_times for reader in together)
+        of = self.revision, look_times, [(reader.subscription, reader.shards) for reader in together]
+        if self._wanted_last is None or self._wanted_last[0] != of:
+            self._wanted_last = of, self._wanted_by(together, look_times)
+        return self._wanted_last[1]
+
+    def _wanted_by(self, together: Sequence[Reader], look_times: int) -> Wanted:
         every = list(map(self._subscriber_of, together))
         patterns = {pattern for each in every for pattern in each.subscription.patterns}
         loose = {pattern for pattern in patterns if "*" in pattern}
@@ -153,7 +163,7 @@ class Reading:
             None if len(shards) == SHARDS else shards,
             [*dict.fromkeys(name for name in names if name is not None)],
             min(each.bounds.batch_max for each in every),
-            max(reader.look_times for reader in together),
+            look_times,
         )
 
 

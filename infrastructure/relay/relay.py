@@ -31,7 +31,7 @@ from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
 from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher, Renaming, carry, check_names
 from outbox_kernel.infrastructure.relay.takeover import Upkeep
-from outbox_kernel.infrastructure.relay.waiting import happens
+from outbox_kernel.infrastructure.relay.waiting import Signal
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers, unknown_types
 from outbox_kernel.kernel.upcasting import check_upcasters
 
@@ -92,7 +92,7 @@ class OutboxRelay:
         self._id, self._epochs = uuid4(), count(1)
         self._lease: Lease | None = None
         self._shift: Shift | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = Signal()
         self._is_checked = False
         self._pauses_of_others: dict[str, Pause] = {}
         self.subscribed: asyncio.Event = asyncio.Event()
@@ -139,7 +139,7 @@ class OutboxRelay:
                     return
                 ended_by = error
                 self._observing.note_trouble(error)
-            await happens(self._stopping, rests.after(ended_by, time.monotonic() - began))
+            await self._stopping.wait(rests.after(ended_by, time.monotonic() - began))
 
     async def check(self) -> None:
         """Raise what a start would raise of handlers and publishers, which needs no database to be found (R14)."""

@@ -10,7 +10,7 @@ import attrs
 
 from outbox_kernel.infrastructure.calling import bear_cancellation, has_left
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, Terms
 from outbox_kernel.infrastructure.relay.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.relay.outages import HandlerOutage, outage_of
 from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, failed, failed_after_commit
@@ -19,6 +19,7 @@ from outbox_kernel.kernel.context import handling
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Sequence
+    from uuid import UUID
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
     from outbox_kernel.infrastructure.relay.lease import Lease
@@ -53,13 +54,19 @@ class Run(HandlerRun):
 
     def __init__(self, doing: Handling, work: Work, task: asyncio.Task[Any]) -> None:
         # Not by the base, for which a delivery would have to be made: few handlers ever ask for theirs.
-        carried = doing.carried
-        self.doing, self.carried = doing, carried
-        self.row, self.attempts, self.task = work.row, work.attempts, task
-        self.event_id, self.handler, self.former = work.row["event_id"], carried.name, carried.renamed_from
-        self.relay, self.epoch = doing.lease.relay, doing.lease.epoch
-        self.schema, self.database = doing.schema, doing.database
+        self.doing, self.terms, self.task = doing, doing.terms, task
+        self.row, self.attempts = work.row, work.attempts
         self.started = time.monotonic()
+
+    @property
+    def carried(self) -> Carried:
+        """Whose run it is."""
+        return self.doing.carried
+
+    @property
+    def event_id(self) -> UUID:
+        """Its event, or the last of a batch."""
+        return self.row.event_id
 
     @property
     def delivery(self) -> Delivery:
@@ -70,13 +77,6 @@ class Run(HandlerRun):
     def is_of_several(self) -> bool:
         """Whether nobody can say yet which of its events has failed, if one has."""
         return self.rows is not None and len(self.rows) > 1
-
-    @property
-    def given(self) -> object:
-        """What the handler is called with."""
-        if self.rows is None:
-            return self.carried.given(self.row)
-        return [self.carried.given(row) for row in self.rows]
 
     def secrets(self) -> Sequence[str]:
         """Return what no error of it may tell: it was in sealed fields (O6)."""
@@ -97,12 +97,13 @@ async def run_handler(run: Run) -> Verdict:
     """Run a handler over its event to an end, whatever it does in its own coroutine; raise Away for an outage."""
     try:
         with handling(run):
-            given = run.given
-            if run.carried.atomic:
-                async with OneTransaction(run, run.carried.timeout_seconds + 2 * GRACE_SECONDS):
-                    await run.carried.call(given)
+            carried = run.doing.carried
+            given = carried.given(run.row) if run.rows is None else [*map(carried.given, run.rows)]
+            if carried.atomic:
+                async with OneTransaction(run, carried.timeout_seconds + 2 * GRACE_SECONDS):
+                    await carried.call(given)
             else:
-                await run.carried.call(given)
+                await carried.call(given)
     except BaseException as error:  # a handler may raise anything, and harms only itself
         if isinstance(error, GeneratorExit) and has_left(run.task):
             raise  # the end of the process is nobody's failure
@@ -142,17 +143,19 @@ class Handling:
     """Where the outbox is: what commits there takes a receipt."""
     counts: SubscriptionCounts | None = attrs.field(default=None, kw_only=True)
     spans: RunSpans | None = attrs.field(default=None, kw_only=True)
+    terms: Terms = attrs.field(init=False)
     outage: HandlerOutage = attrs.field(
         init=False, default=attrs.Factory(lambda self: HandlerOutage(self.carried.name), takes_self=True)
     )
 
+    @terms.default
+    def _terms_of_lease(self) -> Terms:
+        carried, lease = self.carried, self.lease
+        return Terms(carried.name, lease.relay, lease.epoch, carried.renamed_from, self.schema, self.database)
+
     def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Run it over one event; raise Away if something that it needs is."""
-        return self.perform(worker, self.run_of(worker, work))
-
-    def run_of(self, worker: Worker, work: Work) -> Run:
-        """Return a run over one event, which has not begun."""
-        return Run(self, work, worker.task)
+        return self.perform(worker, Run(self, work, worker.task))
 
     async def perform(self, worker: Worker, run: Run) -> Verdict | None:
         """Run it to its end; None if that was decided before, since it had been given up."""
@@ -160,7 +163,8 @@ class Handling:
         span = None if self.spans is None else self.spans.begin(run)
         try:
             verdict = await run_handler(run)
-            self.outage.note_answer(run.started)
+            if self.outage.is_disturbed:
+                self.outage.note_answer(run.started)
         except Away as away:
             self.outage.begin(away.__cause__ or away, run.started, run.secrets())
             raise
@@ -169,7 +173,8 @@ class Handling:
                 span.end(verdict)
             run.over = True
             worker.run = None
-            self._let_out(worker, run)
+            if run.detached or run.left_behind is not None:
+                self._let_out(worker, run)
         if run.given_up:
             return None
         if (counts := self.counts) is not None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from outbox_kernel.infrastructure.relay.shift import Shift
+    from outbox_kernel.infrastructure.relay.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
 
@@ -72,7 +73,7 @@ class Serving:
     shift: Shift
     others: list[Callable[[], Coroutine[object, object, None]]]
     """What goes on beside the shift's own steps, and mends itself: the listener, upkeep."""
-    stopping: asyncio.Event
+    stopping: Signal
     _is_over: bool = False
 
     async def serve(self) -> None:
@@ -120,7 +121,8 @@ class Serving:
         """Let each step end: what a statement has done whose answer nobody hears would be nobody's."""
         self._is_over = True
         self.shift.wake_up()
-        self.shift.changed.set()
+        self.shift.to_write.set()
+        self.shift.to_watch.set()
         self.shift.to_balance.set()
         self.shift.pauses_changed.set()
         try:

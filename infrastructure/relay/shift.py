@@ -17,13 +17,18 @@ import attrs
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
-from outbox_kernel.infrastructure.relay.limits import FINISH_SECONDS, GRACE_SECONDS, WATCH_SECONDS
+from outbox_kernel.infrastructure.relay.limits import (
+    FINISH_SECONDS,
+    GRACE_SECONDS,
+    SLOW_SECONDS,
+    WATCH_SECONDS,
+)
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING
 from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.progress import Progress
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.subscription import subscriptions_now
-from outbox_kernel.infrastructure.relay.waiting import happens
+from outbox_kernel.infrastructure.relay.waiting import Signal
 from outbox_kernel.kernel.limits import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
@@ -53,17 +58,21 @@ class Shift:
     reading: Reading = attrs.field(init=False)
     progress: Progress = attrs.field(init=False)
     deliveries: Deliveries = attrs.field(init=False)
-    changed: asyncio.Event = attrs.Factory(asyncio.Event)
+    changed: Signal = attrs.Factory(Signal)
     """Set when something has ended."""
-    to_read: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_write: Signal = attrs.Factory(Signal)
+    """Set when there may be something to write."""
+    to_read: Signal = attrs.Factory(Signal)
     """Set when there may be reason or room to read."""
-    to_deliver: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_deliver: Signal = attrs.Factory(Signal)
     """Set when there may be reason or room to take deliveries."""
-    to_balance: asyncio.Event = attrs.Factory(asyncio.Event)
+    to_balance: Signal = attrs.Factory(Signal)
     """Set when something may have changed hands."""
+    to_watch: Signal = attrs.Factory(Signal)
+    """Set when a connection has ended, or the lease is lost."""
     lost: asyncio.Event = attrs.Factory(asyncio.Event)
     """Set by whoever finds out that the lease is lost."""
-    pauses_changed: asyncio.Event = attrs.Factory(asyncio.Event)
+    pauses_changed: Signal = attrs.Factory(Signal)
     """Set when there may be other pauses to tell of."""
     pauses_of_others: Mapping[str, Pause] = attrs.Factory(dict)
     """What else stands still in this process."""
@@ -83,21 +92,23 @@ class Shift:
         self.ownership = Ownership(control, subscribers, self.takes_all, self.settings.channel)
         self.reading = Reading(read, subscribers, self.server, self.revision)
         self.progress = Progress(write, subscribers)
-        self.deliveries = Deliveries(write, subscribers, self.to_deliver)
+        self.deliveries = Deliveries(write, subscribers, self.to_deliver, self.to_write)
+        for line in self.lines:
+            line.on_gone = self.to_watch.set
 
     def hear(self, said: str) -> None:
         """Hear of a commit, or of an operator's mending."""
         self.reading.look()
+        self.to_read.set()
         if said == EVERYTHING:
             self.deliveries.look_everywhere()
             self.to_balance.set()
-        self.wake_up()
 
     def lose(self) -> None:
         """Hear that the lease is lost: nothing more begins under it."""
         self.lost.set()
         self.begin_nothing_more()
-        self.wake_up()
+        self.to_watch.set()
 
     async def read(self) -> None:
         """Read on if there is reason and room, else wait for them."""
@@ -111,7 +122,7 @@ class Shift:
             if wanting:
                 await self.read_for(wanting)
         if not wanting:
-            await happens(self.to_read, self._poll_at - time.monotonic())
+            await self.to_read.wait(self._poll_at - time.monotonic())
 
     async def read_for(self, wanting: Sequence[Reader]) -> bool:
         """Read once; return whether it counts, and needs not be read again now that it is known who is due."""
@@ -126,7 +137,7 @@ class Shift:
         if self.deliveries.suspects:
             await self._run_suspect()
         elif (rest := self.deliveries.rest_seconds()) > 0:
-            await happens(self.to_deliver, min(rest, self._poll_at - time.monotonic()))
+            await self.to_deliver.wait(min(rest, self._poll_at - time.monotonic()))
         else:
             await self.deliveries.take()
 
@@ -159,15 +170,13 @@ class Shift:
 
     async def write(self) -> None:
         """Write what is due, else wait until something is."""
-        self.changed.clear()
+        self.to_write.clear()
         await self.write_settled()
         rest = self.progress.rest_seconds()
-        if rest is None:
-            await self.changed.wait()
-        elif rest > 0:
-            await happens(self.changed, rest)
-        else:
+        if rest == 0:
             await self.write_progress()
+        else:
+            await self.to_write.wait(rest)
 
     async def write_settled(self) -> None:
         """Write how deliveries went."""
@@ -182,12 +191,22 @@ class Shift:
             left = await self.progress.write()
         if left:
             self.deliveries.hear_of_left(left)
-        self.wake_up()
+            self.to_deliver.set()
 
     async def watch(self) -> None:
         """Watch the runs now and then."""
-        await asyncio.sleep(WATCH_SECONDS)
+        await self.to_watch.wait(self._watch_rest_seconds)
+        self.to_watch.clear()
         self.watch_once()
+
+    @property
+    def _watch_rest_seconds(self) -> float:
+        """While nothing runs and nothing stands still: until what begins now could be slow, or have had its time."""
+        every = self.subscribers.values()
+        if any(each.stands_still or not each.workers.at_rest for each in every):
+            return WATCH_SECONDS
+        limits = (each.carried.timeout_seconds for each in every)
+        return max(WATCH_SECONDS, min((SLOW_SECONDS, *limits)))
 
     def watch_once(self) -> None:
         """Let what is slow step aside, and end what has had its time."""
@@ -201,8 +220,11 @@ class Shift:
         for subscriber in self.subscribers.values():
             subscriber.workers.watch()
         self.note_pauses()
-        self.pauses_changed.set()
-        self.changed.set()
+        # Each wakes up a step of its own, for nothing mostly.
+        if self.pauses != self._told:
+            self.pauses_changed.set()
+        if self.progress.rest_seconds() == 0:
+            self.to_write.set()
 
     def note_pauses(self) -> None:
         """Let those stand still for whom something is away, and go on for whom it is back."""
@@ -235,7 +257,7 @@ class Shift:
 
     async def keep_balance(self) -> None:
         """Learn what is due, and take and give what has changed hands, now and then or when there is reason."""
-        await happens(self.to_balance, self.settings.lease_seconds / 3)
+        await self.to_balance.wait(self.settings.lease_seconds / 3)
         self.to_balance.clear()
         # What is in hand is forgotten, too, if its key was destroyed meanwhile (O6).
         await self.control.keys.look_again(self.control)
@@ -244,7 +266,7 @@ class Shift:
             self.wake_up()
         await self.ownership.join()
         if self.ownership.is_leaving:
-            await happens(self.changed, WATCH_SECONDS)
+            await self.changed.wait(WATCH_SECONDS)
             self.to_balance.set()
 
     async def learn(self) -> None:
@@ -316,7 +338,7 @@ class Shift:
             self.changed.clear()
             await self.write_all()
             if not self.is_idle:
-                await happens(self.changed, min(left, WATCH_SECONDS))
+                await self.changed.wait(min(left, WATCH_SECONDS))
                 self.watch_once()
 
     async def write_all(self) -> None:
@@ -346,7 +368,7 @@ class Shift:
             if self._hurries or all(each.at_rest for each in workers):
                 break
             self.changed.clear()
-            await happens(self.changed, min(left, WATCH_SECONDS))
+            await self.changed.wait(min(left, WATCH_SECONDS))
             self.watch_once()
             await self.write_all()
         await self.end()

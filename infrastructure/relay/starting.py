@@ -114,8 +114,8 @@ class Assembly:
             doing.counts, doing.spans = observed
             bounds = Bounds.of(carried.registration, settings)
         found = Subscriber(
-            *(carried, subscription, doing, shift.deliveries, shift.changed, shift.to_read),
-            bounds,
+            *(carried, subscription, doing, shift.deliveries),
+            *(shift.changed, shift.to_write, shift.to_read, bounds),
         )
         if isinstance(doing, Sending):
             found.stand_still()  # until it is known that its broker is there

@@ -18,7 +18,6 @@ from outbox_kernel.infrastructure.relay.retry import DONE, LEASED, WAITING, buri
 from outbox_kernel.infrastructure.relay.workers import Workers
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Hashable, Iterable
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.run import Handling
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
+    from outbox_kernel.infrastructure.relay.waiting import Signal
     from outbox_kernel.infrastructure.relay.workers import Worker
 
 
@@ -49,9 +49,11 @@ class Subscriber:
     subscription: Subscription
     doing: Handling | Sending
     deliveries: Deliveries
-    changed: asyncio.Event
-    """Set when something has ended: there may be something to write, or room to read."""
-    has_room: asyncio.Event
+    changed: Signal
+    """Set when something has ended."""
+    to_write: Signal
+    """Set when there is something to write."""
+    has_room: Signal
     """Set when there is room to read again."""
     bounds: Bounds
     readers: list[Reader] = attrs.Factory(list)
@@ -62,11 +64,13 @@ class Subscriber:
     is_held: bool = False
     """It is to stand still for a moment: something else is to run alone."""
     workers: Workers = attrs.field(init=False)
+    _half_batch: int = attrs.field(init=False)
     _held: Held = attrs.Factory(Held)
     _routes: dict[tuple[str, int], Route] = attrs.Factory(dict)
 
     def __attrs_post_init__(self) -> None:
         """Have workers."""
+        self._half_batch = self.bounds.batch_max // 2
         self.workers = Workers(
             *(self, self.bounds.workers_max, self.changed),
             # A batch that is slow is the handler's affair alone: what follows waits for it, without rows.
@@ -94,15 +98,14 @@ class Subscriber:
         self.subscription = subscription
         self._routes.clear()
 
-    def route(self, event_type: str, event_version: int) -> Route:
-        """Return what becomes of such events."""
-        found = self._routes.get((event_type, event_version))
-        if found is None:
-            if not self.subscription.matches(event_type):
-                found = Route.NOT_DUE
-            else:
-                found = Route.RUN if self.carried.can_run(event_type, event_version) else Route.LEAVE
-            self._routes[event_type, event_version] = found
+    def _routed(self, row: LoggedEvent) -> Route:
+        """Find out what becomes of such events."""
+        kind = row["event_type"], row["event_version"]
+        if not self.subscription.matches(kind[0]):
+            found = Route.NOT_DUE
+        else:
+            found = Route.RUN if self.carried.can_run(*kind) else Route.LEAVE
+        self._routes[kind] = found
         return found
 
     def take(self, reader: Reader, rows: Iterable[LoggedEvent], start: Place, end: Place) -> None:
@@ -110,38 +113,36 @@ class Subscriber:
         is_all = reader.is_all and (start is reader.ahead or start == reader.ahead)
         mine = rows if is_all else [row for row in rows if reader.is_for(row)]
         batch, is_suspect, works = reader.begin(self.read, end), self._is_suspect(reader), []
+        in_line = self.carried.ordered and self.carried.batch is None
         for row in mine:
-            route = self.route(row["event_type"], row["event_version"])
+            route = self._routes.get((row["event_type"], row["event_version"])) or self._routed(row)
             if route is Route.NOT_DUE:
                 continue
             batch.events += 1
             if is_suspect or route is Route.LEAVE or self._must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
-                works.append(Work(row, self._key_of(row), batch))
+                works.append(Work(row, row.ordered_in if in_line else self._key_of(row), batch))
         batch.open = len(works)
+        if not works:
+            self.to_write.set()
         self.workers.add(works)
 
     def _key_of(self, row: LoggedEvent) -> Hashable:
-        """Return in whose queue it is done: its aggregate's, or that of all that may be one batch with it."""
-        if self.carried.batch is not None:
-            return row.shard % self.bounds.workers_max
-        return row.ordered_in if self.carried.ordered else None
+        """Return in whose queue it is done, if not in its aggregate's: that of all that may be one batch with it."""
+        return None if self.carried.batch is None else row.shard % self.bounds.workers_max
 
     def _is_suspect(self, reader: Reader) -> bool:
         # To publish runs nobody's code here.
         return reader.takeovers >= SUSPECT_TAKEOVERS and self.carried.kind == "handler"
 
     def _must_leave(self, row: LoggedEvent) -> bool:
+        if row["not_before"] is not None or row["occurred_at"] is None:
+            return True
         unsettled = row["unsettled"]
-        return (
-            row["not_before"] is not None
-            or row["occurred_at"] is None
-            or (
-                unsettled is not None
-                and (self.carried.name in unsettled or self.carried.renamed_from in unsettled)
-            )
-        )
+        if unsettled is None:
+            return False
+        return self.carried.name in unsettled or self.carried.renamed_from in unsettled
 
     def _leave(self, batch: Batch, row: LoggedEvent, *, is_suspect: bool = False) -> None:
         """Leave an event for later, for another relay, or for good."""
@@ -193,7 +194,7 @@ class Subscriber:
                 self.given_back(work, is_late=False)
         for reader in self.readers:
             reader.go_back(dropped)
-        self._held = Held()
+        self._held.let_go(self.read)
         for outcome in (each for reader in self.readers for batch in reader.batches for each in batch.left):
             if self._holds_back(outcome):
                 self._held.hold(outcome.row.ordered_in)
@@ -295,8 +296,10 @@ class Subscriber:
         batch.open -= 1
         if not batch.open:
             self.changed.set()
-            self.has_room.set()
-        elif batch.open == self.bounds.batch_max // 2:
+            self.to_write.set()
+        elif batch.open != self._half_batch:
+            return
+        if any(reader.is_due for reader in self.readers):
             self.has_room.set()
 
     def _note(self, batch: Batch, outcome: Outcome) -> None:

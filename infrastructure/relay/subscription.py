@@ -6,6 +6,7 @@ What handlers had under former names becomes theirs, for as long as old relays m
 from __future__ import annotations
 
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uuid import UUID
 
@@ -119,6 +120,8 @@ class CarriedPublisher:
     on_dead: ClassVar[str] = "park"
     is_bounded: ClassVar[bool] = False
     batch: ClassVar[int | None] = None
+    timeout_seconds: ClassVar[float] = inf
+    """Its outlet has a deadline of its own."""
 
     @cached_property
     def name(self) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.rate import Pacer
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+    from outbox_kernel.infrastructure.relay.waiting import Signal
 
 
 @attrs.define(eq=False)
@@ -60,7 +61,7 @@ class Worker:
             if not workers.may_begin():
                 workers.put_off(queue)
                 return began
-            work = self.work = queue.works.popleft()
+            work = self.work = queue.works.pop(0)
             if not subscriber.must_wait(work):
                 workers.note_begin()
                 goes_on = False
@@ -97,7 +98,7 @@ class Worker:
         if self.queue is None or self.is_aside or works[0].batch is None or self.workers.is_stopping:
             self._give_back(works)
         else:
-            self.queue.works.extendleft(reversed(works))
+            self.queue.works[:0] = works
 
     def _give_back(self, works: Sequence[Work]) -> None:
         for each in works:
@@ -121,7 +122,7 @@ class Workers:
 
     subscriber: Subscriber
     count_max: int
-    changed: asyncio.Event
+    changed: Signal
     _steps_aside: bool = attrs.field(kw_only=True)
     _is_bounded: bool = attrs.field(kw_only=True)
     """Slow runs take the places of others."""
@@ -181,7 +182,7 @@ class Workers:
             self._call_up()
             return
         while queue.works:
-            self.subscriber.given_back(queue.works.popleft(), is_late=False)
+            self.subscriber.given_back(queue.works.pop(0), is_late=False)
         if self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
 

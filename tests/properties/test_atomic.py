@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from outbox_kernel.infrastructure.errors import NotOneTransaction
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
-from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, Terms
 from outbox_kernel.kernel.context import Delivery, handling
 from tests.bank import Bank, engine_of
 from tests.domain import Wallet, journal
@@ -110,7 +110,7 @@ async def end(session: AsyncSession, kind: str) -> None:
 async def run(bank: Bank, steps: list[tuple[str, int]]) -> tuple[Model, NotOneTransaction | None]:
     """Take the steps as a handler would, up to the first that is refused, and say why it was."""
     model, delivery = Model(), Delivery(uuid4(), 1, 1, {})
-    receipt = HandlerRun(delivery, "h", RELAY, EPOCH)
+    receipt = HandlerRun(delivery, Terms("h", RELAY, EPOCH))
     sessions = [bank.sessions() for _ in range(SESSIONS)]
     failure: NotOneTransaction | None = None
     try:

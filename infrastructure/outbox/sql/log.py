@@ -5,13 +5,14 @@ from __future__ import annotations
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
+# As one text: the driver looks at an array five times before it writes it, and there would be eight.
 _MOVE = """
 INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, late_position, late_snapshot, events,
                                recorded_at)
 SELECT reader, number, position, server, snapshot::pg_snapshot, late_position, late_snapshot::pg_snapshot, events, <now>
-FROM unnest(:readers::uuid[], :numbers::bigint[], :positions::bigint[], :servers::int[], :snapshots::text[],
-            :late_positions::bigint[], :late_snapshots::text[], :events::bigint[])
-  AS moved (reader, number, position, server, snapshot, late_position, late_snapshot, events)
+FROM json_to_recordset(:moved::json) AS moved (
+  reader uuid, number bigint, position bigint, server int, snapshot text, late_position bigint, late_snapshot text,
+  events bigint)
 WHERE EXISTS (SELECT FROM lease)
 """.replace("<now>", NOW)
 

@@ -290,9 +290,9 @@ async def test_nothing_more_begins_under_a_lease_that_is_lost(stage: Stage) -> N
     async def act(event: Any) -> None:
         run = current_run()
         assert run is not None
-        epochs.setdefault(event.what, []).append(run.epoch)
+        epochs.setdefault(event.what, []).append(run.terms.epoch)
         begun.set()
-        if event.what == "a" and run.epoch == 1:
+        if event.what == "a" and run.terms.epoch == 1:
             await asyncio.Event().wait()
 
     await stage.put("a", "b")

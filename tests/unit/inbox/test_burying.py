@@ -27,6 +27,7 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.inbox.burying import Burying
 from outbox_kernel.infrastructure.inbox.troubles import Trouble
+from outbox_kernel.infrastructure.relay.waiting import Signal
 
 SECONDS = 120
 LARGE = b"x" * (SECONDS * LETTER_BYTES_PER_SECOND_MIN)
@@ -91,7 +92,7 @@ def arrived(body: bytes) -> Incoming:
 def burying_on(road: Road, trouble: Trouble, on_settled: Callable[[], None]) -> Burying:
     link = cast("Link", road)
     inlet = Inlet("q", Topology(), 1, link, Burial("q", Topology(), link))
-    return Burying("q", inlet, trouble, asyncio.Event(), on_settled)
+    return Burying("q", inlet, trouble, Signal(), on_settled)
 
 
 async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trouble:
@@ -103,7 +104,7 @@ async def sent(road: Road, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Trou
     over, failed = asyncio.Event(), asyncio.Event()
     trouble = Trouble("q", lambda: None)
 
-    async def pause(_: int, __: asyncio.Event) -> None:
+    async def pause(_: int, __: Signal) -> None:
         failed.set()
         await asyncio.Event().wait()
 
