@@ -133,6 +133,48 @@ async def bare_listener(meter: Meter, over: asyncio.Event, *, url: str, channel:
     return {"moments_ns": moments_ns}
 
 
+async def bare_following(meter: Meter, over: asyncio.Event, *, url: str, channel: str) -> dict[str, Any]:
+    """Read on and save the place whenever something is heard of."""
+    listening = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, server_settings=PLANS)
+    heard, reader = asyncio.Event(), BareReader(connection, meter)
+    await listening.add_listener(channel, lambda *_: heard.set())
+
+    async def follow() -> None:
+        while True:
+            await heard.wait()
+            heard.clear()
+            if rows := await reader.read():
+                await reader.save(rows)
+
+    following = asyncio.create_task(follow())
+    await over.wait()
+    following.cancel()
+    await asyncio.wait((following,))
+    await listening.close()
+    await connection.close()
+    return {}
+
+
+async def bare_steady_commits(
+    _: Meter, over: asyncio.Event, *, url: str, payload: str, per_s: int, connections: int
+) -> dict[str, Any]:
+    """Commit so many events a second, each by itself and with nobody told of it, until told to stop."""
+
+    async def commit_in_turn(number: int) -> None:
+        connection = await asyncpg.connect(url)
+        due = time.monotonic() + number / per_s
+        while not over.is_set():
+            await asyncio.sleep(due - time.monotonic())
+            async with connection.transaction():
+                await connection.execute(INSERT_EVENT, uuid4(), uuid4(), payload)
+            due += connections / per_s
+        await connection.close()
+
+    await asyncio.gather(*(commit_in_turn(number) for number in range(connections)))
+    return {}
+
+
 async def bare_commits(
     _: Meter, __: asyncio.Event, *, url: str, channel: str, payload: str, commits: int, every: float
 ) -> dict[str, Any]:

@@ -10,14 +10,16 @@ import statistics
 import time
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from benchmarks.relay.draining import interleaved
-from benchmarks.relay.ground import transaction_held
+from benchmarks.relay.ground import stored_payload, transaction_held
 from benchmarks.relay.processes import children
+from benchmarks.relay.producing import COMMITTERS
 from benchmarks.relay.server import server_cpu_seconds
+from outbox_kernel.infrastructure.relay.settings import CHANNEL
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -76,6 +78,8 @@ async def measure_loop(ground: Ground, sizes: Sizes) -> dict[str, float | None]:
             "free": partial(_together, ground, sizes),
             "held": partial(_together, ground, sizes, is_held=True),
             "alone": partial(_alone, ground, sizes),
+            "bare": partial(_bare, ground, sizes),
+            "bare_commits": partial(_bare_commits, ground, sizes),
         },
         sizes.repetitions,
     )
@@ -84,8 +88,10 @@ async def measure_loop(ground: Ground, sizes: Sizes) -> dict[str, float | None]:
         "server_cores": _cores(found["free"]),
         "server_cores_beside_a_transaction": _cores(found["held"]),
         "server_cores_without_relay": _cores(found["alone"]),
+        "server_cores_of_bare_commits": _cores(found["bare_commits"]),
         "relay_ms_per_event": _relay_ms(found["free"], STEADY_PER_S),
         "relay_ms_per_event_at_low_rate": _relay_ms(found["free"], LOW_PER_S),
+        "bare_ms_per_event_at_low_rate": _relay_ms(found["bare"], LOW_PER_S),
         "dead_tuples": max(each.dead_tuples for each in found["free"] + found["held"]),
     }
 
@@ -128,8 +134,35 @@ async def _alone(ground: Ground, sizes: Sizes) -> Together:
     return Together({STEADY_PER_S: await _at_rate(ground, sizes, STEADY_PER_S)})
 
 
-async def _at_rate(ground: Ground, sizes: Sizes, per_s: int, relay: Children | None = None) -> Usage:
-    async with children({"kind": "producing.steadily", "url": ground.url, "per_s": per_s}):
+async def _bare(ground: Ground, sizes: Sizes) -> Together:
+    """Follow the log by hand at the low rate: what a wake-up, a read and a write cost a process that sleeps between."""
+    await ground.renew(0)
+    async with children({"kind": "floors.bare_following", "url": ground.dsn, "channel": CHANNEL}) as floor:
+        return Together({LOW_PER_S: await _at_rate(ground, sizes, LOW_PER_S, floor)})
+
+
+async def _bare_commits(ground: Ground, sizes: Sizes) -> Together:
+    """Commit as much by hand: what the table and its indexes cost, and a commit."""
+    await ground.renew(0)
+    task = {
+        "kind": "floors.bare_steady_commits",
+        "url": ground.dsn,
+        "payload": stored_payload(),
+        "connections": COMMITTERS,
+    }
+    return Together({STEADY_PER_S: await _at_rate(ground, sizes, STEADY_PER_S, committing=task)})
+
+
+async def _at_rate(
+    ground: Ground,
+    sizes: Sizes,
+    per_s: int,
+    relay: Children | None = None,
+    *,
+    committing: dict[str, Any] | None = None,
+) -> Usage:
+    committing = committing or {"kind": "producing.steadily", "url": ground.url}
+    async with children({**committing, "per_s": per_s}):
         await asyncio.sleep(sizes.warm_up_seconds)
         begun = await _spent(ground, relay, 0)
         await asyncio.sleep(sizes.rate_seconds)

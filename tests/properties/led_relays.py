@@ -212,7 +212,10 @@ class Led:
 
     async def calm(self) -> None:
         """Let its handlers act until each has ended or waits."""
-        while busy := [task for task in self._tasks() if task not in self.report.waiting]:
+        # One that is cancelled has yet to hear of it, though it still stands among those that wait.
+        while busy := [
+            task for task in self._tasks() if task not in self.report.waiting or task.cancelling()
+        ]:
             moved = asyncio.ensure_future(self.report.moved.wait())
             await asyncio.wait([*busy, moved], return_when=asyncio.FIRST_COMPLETED)
             moved.cancel()

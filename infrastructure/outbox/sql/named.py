@@ -32,10 +32,6 @@ class Statement:
         text, names = _numbered(self.text)
         return in_schema(text, schema) if schema else unplaced(text), names
 
-    def __add__(self, rest: str) -> Statement:
-        """Return a longer one."""
-        return Statement(self.text + rest)
-
 
 @cache
 def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
