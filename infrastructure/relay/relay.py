@@ -120,7 +120,7 @@ class OutboxRelay:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                async with self._shift_begun(takes_all=False) as shift:
+                async with self._shift_begun(takes_all=False, is_start=not rests.have_begun) as shift:
                     serving = self._serving(shift)
                     rests.note_begun()
                     await serving.serve()
@@ -222,14 +222,14 @@ class OutboxRelay:
         return counts
 
     @asynccontextmanager
-    async def _shift_begun(self, *, takes_all: bool) -> AsyncIterator[Shift]:
+    async def _shift_begun(self, *, takes_all: bool, is_start: bool = True) -> AsyncIterator[Shift]:
         """A shift from its beginning to its end, with the thread that keeps its lease."""
         lease = Lease(self._id, next(self._epochs))
         async with AsyncExitStack() as ending:
             lines = Lines(*(Line(self.engine, reopens=False) for _ in Lines._fields))
             for line in lines:
                 ending.push_async_callback(line.close)
-            assembly = Assembly(self._ground, self._carried(), lines, lease, takes_all)
+            assembly = Assembly(self._ground, self._carried(), lines, lease, takes_all, is_start)
             await assembly.register()
             self._lease = lease
             shift = await assembly.shift()

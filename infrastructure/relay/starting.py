@@ -84,6 +84,8 @@ class Assembly:
     lines: Lines
     lease: Lease
     takes_all: bool
+    is_start: bool
+    """Whether the relay begins: what was retired while it served, by an operator or a newer name, stays so."""
 
     async def shift(self) -> Shift:
         """Subscribe, and return all that works under the lease."""
@@ -152,7 +154,7 @@ class Assembly:
             for each in carried
         ]
         columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded")
-        subscribe = control.step(sql.SUBSCRIBE, **arrays(columns, subscribed))
+        subscribe = control.step(sql.SUBSCRIBE, is_start=self.is_start, **arrays(columns, subscribed))
         from_beginning = [each.from_beginning for each in carried]
         renaming = Renaming.of(control, self.carried)
         await self.lines.control.transact(

@@ -110,9 +110,10 @@ class Led:
 
     # --- beginning and ending -----------------------------------------------------------------------
 
-    async def begin(self) -> None:
+    async def begin(self, *, is_start: bool = True) -> None:
         """Begin a shift under the next lease."""
-        self.shift = await self._open.enter_async_context(self.relay._shift_begun(takes_all=False))  # noqa: SLF001 - as `run` does
+        shift = self.relay._shift_begun(takes_all=False, is_start=is_start)  # noqa: SLF001 - as `run` does
+        self.shift = await self._open.enter_async_context(shift)
         self.is_live = True
 
     async def vanish(self) -> None:
@@ -137,7 +138,7 @@ class Led:
         """Take one, and let its handlers act; where it is over with the shift, begin the next."""
         if not await self._tried(step):
             await self.vanish()
-            await self.begin()
+            await self.begin(is_start=False)
         await self.calm()
 
     async def _tried(self, step: Callable[[], Awaitable[object]]) -> bool:

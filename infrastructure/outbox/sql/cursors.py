@@ -55,7 +55,7 @@ WITH untouched AS MATERIALIZED (
   SELECT name, from_beginning, source, gen_random_uuid() AS reader
   FROM unnest(:names::text[], :from_beginning::bool[]) AS carried (name, from_beginning)
   JOIN {{outbox_subscriptions}} USING (name)
-  WHERE NOT EXISTS (SELECT FROM {{outbox_cursors}} WHERE subscription = name)
+  WHERE retired_at IS NULL AND NOT EXISTS (SELECT FROM {{outbox_cursors}} WHERE subscription = name)
 ), placed AS (
   INSERT INTO {{outbox_progress}} (reader, number, position, server, snapshot, recorded_at)
   SELECT reader, 0, CASE WHEN from_beginning OR (source IS NULL AND (SELECT by_now FROM untouched)) THEN 0

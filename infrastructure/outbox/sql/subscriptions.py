@@ -22,8 +22,9 @@ SET kind = excluded.kind, ordered = excluded.ordered, bounded = excluded.bounded
     since = CASE WHEN present.retired_at IS NULL THEN present.since ELSE {NOW} END,
     retired_at = NULL,
     revision = present.revision + 1
-WHERE NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
-   OR (present.kind, present.ordered, present.bounded) <> (excluded.kind, excluded.ordered, excluded.bounded)
+WHERE (present.retired_at IS NULL OR :is_start::bool) AND (
+    NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
+    OR (present.kind, present.ordered, present.bounded) <> (excluded.kind, excluded.ordered, excluded.bounded))
 """)  # noqa: S608 - the rule is ours
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads

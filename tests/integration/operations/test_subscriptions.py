@@ -213,7 +213,7 @@ async def other_relay(outbox: Any) -> AsyncIterator[Callable[[], Coroutine[Any, 
     }
     values = {name: [value] for name, value in row.items()} | {"sources": [None]}
     try:
-        yield lambda: Desk(connection).run(SUBSCRIBE, **values)
+        yield lambda: Desk(connection).run(SUBSCRIBE, is_start=True, **values)
     finally:
         await connection.close()
 

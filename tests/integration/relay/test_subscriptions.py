@@ -196,6 +196,16 @@ async def test_a_retired_name_that_starts_again_is_due_again(stage: Stage) -> No
     assert back.seen == ["b"]
 
 
+async def test_a_relay_that_begins_anew_while_it_serves_leaves_retired_what_was_retired(stage: Stage) -> None:
+    """R2: after a lease that was lost, too; what a newer name has taken over would come to both of them."""
+    relay = stage.relay(handler("gone", Recorder()))
+    await relay.run_once()
+    await retire(Desk(stage.witness, now=stage.at(60)), "gone")
+    async with relay._shift_begun(takes_all=True, is_start=False) as shift:  # noqa: SLF001 - as its next shift begins
+        assert shift.subscribers["gone"].subscription.retired
+    assert not await stage.witness.fetchval("SELECT count(*) FROM outbox_cursors")
+
+
 async def test_a_retired_name_comes_back_with_the_patterns_it_comes_with(stage: Stage) -> None:
     """R2: what it was for in its former life is over."""
     await stage.drain(handler("h", Recorder(), Noted, Announced))
