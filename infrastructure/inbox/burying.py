@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.brokers.port import Incoming, Inlet
     from outbox_kernel.infrastructure.inbox.troubles import Trouble
-    from outbox_kernel.infrastructure.relay.waiting import Signal
     from outbox_kernel.infrastructure.telemetry.counting import QueueCounts
+    from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.consumer")
 

@@ -26,7 +26,7 @@ from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.outages import QUEUE
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.errors import KernelError
 
 if TYPE_CHECKING:

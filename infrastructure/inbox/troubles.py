@@ -19,7 +19,7 @@ from outbox_kernel.kernel.retry import EXPONENTIAL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from outbox_kernel.infrastructure.relay.waiting import Signal
+    from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.consumer")
 

@@ -36,7 +36,7 @@ from outbox_kernel.infrastructure.relay.limits import (
 )
 from outbox_kernel.infrastructure.relay.order import turns_of
 from outbox_kernel.infrastructure.relay.progress import Counts
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -22,7 +22,7 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS, STEP_SECONDS_MAX
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.connections import TROUBLE, connect
 from outbox_kernel.infrastructure.postgres.pinning import pin
 from outbox_kernel.infrastructure.relay.limits import LISTENER_ANSWER_SECONDS_MAX, PROBE_EVERY_SECONDS
-from outbox_kernel.infrastructure.relay.waiting import Signal
 from outbox_kernel.infrastructure.telemetry.counting import RelayCounts
+from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from outbox_kernel.infrastructure.brokers.port import Outlet
-    from outbox_kernel.infrastructure.relay.waiting import Signal
+    from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
 

@@ -31,7 +31,7 @@ from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
 from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher, Renaming, carry, check_names
 from outbox_kernel.infrastructure.relay.takeover import Upkeep
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers, unknown_types
 from outbox_kernel.kernel.upcasting import check_upcasters
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
     from outbox_kernel.infrastructure.relay.shift import Shift
-    from outbox_kernel.infrastructure.relay.waiting import Signal
+    from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
 

@@ -28,7 +28,7 @@ from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.progress import Progress
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.subscription import subscriptions_now
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.limits import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:

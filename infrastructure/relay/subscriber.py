@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.run import Handling
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
-    from outbox_kernel.infrastructure.relay.waiting import Signal
     from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.waiting import Signal
 
 
 class Route(Enum):

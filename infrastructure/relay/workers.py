@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.rate import Pacer
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-    from outbox_kernel.infrastructure.relay.waiting import Signal
+    from outbox_kernel.infrastructure.waiting import Signal
 
 
 @attrs.define(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 
 
 async def test_who_waits_goes_on_when_it_is_set() -> None:

@@ -27,7 +27,7 @@ from outbox_kernel.infrastructure.brokers.rabbitmq.limits import (
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.inbox.burying import Burying
 from outbox_kernel.infrastructure.inbox.troubles import Trouble
-from outbox_kernel.infrastructure.relay.waiting import Signal
+from outbox_kernel.infrastructure.waiting import Signal
 
 SECONDS = 120
 LARGE = b"x" * (SECONDS * LETTER_BYTES_PER_SECOND_MIN)
