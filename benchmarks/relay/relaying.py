@@ -17,7 +17,7 @@ from outbox_kernel.infrastructure.addresses import listen
 from outbox_kernel.infrastructure.database import SqlAlchemyUnitOfWork, create_engine, session_factory
 from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-from outbox_kernel.infrastructure.outbox.sql.log import LEAVE_AND_MOVE, MOVE
+from outbox_kernel.infrastructure.outbox.sql.progress import LEAVE_AND_MOVE, MOVE
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp
 from outbox_kernel.infrastructure.telemetry.serving import MetricsServer

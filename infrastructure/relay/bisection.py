@@ -18,8 +18,7 @@ from outbox_kernel.infrastructure.relay.run import Away, Handling, Run
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.log import Log
-    from outbox_kernel.infrastructure.relay.order import Work
-    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.workers import Work, Worker
 
 _log = logging.getLogger("outbox.relay")
 

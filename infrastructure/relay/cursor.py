@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-    from outbox_kernel.infrastructure.relay.order import Work
+    from outbox_kernel.infrastructure.relay.workers import Work
 
 # A snapshot that sees every transaction of a server that is gone: what is here of it, had committed there.
 SEES_ALL = "9223372036854775807:9223372036854775807:"

@@ -34,8 +34,8 @@ from outbox_kernel.infrastructure.relay.limits import (
     TURN_MAX,
     TURNS_MAX,
 )
-from outbox_kernel.infrastructure.relay.order import turns_of
 from outbox_kernel.infrastructure.relay.progress import Counts
+from outbox_kernel.infrastructure.relay.workers import Queue, Work
 from outbox_kernel.infrastructure.waiting import Signal
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Deliveries:
         for row in rows:
             if row.is_skipped:
                 self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
-        for handler, turn in turns_of(row for row in rows if not row.is_skipped):
+        for handler, turn in _turns_of(row for row in rows if not row.is_skipped):
             self.subscribers[handler].take_turn(turn)
         return len(rows)
 
@@ -294,3 +294,12 @@ class Deliveries:
         changed = [each.turn for each in outcomes if each.status != "done"]
         if changed:
             self.turns.hear(changed)
+
+
+def _turns_of(rows: Iterable[DueDelivery]) -> list[tuple[str, Queue]]:
+    """Sort leased deliveries into turns, each with its handler."""
+    turns: dict[TurnKey, Queue] = {}
+    for row in rows:
+        turn = turns.setdefault((row.handler, row.turn), Queue(None, is_turn=True))
+        turn.works.append(Work(row, None, None, row.attempts))
+    return [(handler, turn) for (handler, _), turn in turns.items()]

@@ -11,7 +11,7 @@ import attrs
 from outbox_kernel.infrastructure.outbox.delivery import left as left_behind
 from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
 from outbox_kernel.infrastructure.outbox.sealing.reading import KeysInHand
-from outbox_kernel.infrastructure.outbox.sql import cursors, log, reading
+from outbox_kernel.infrastructure.outbox.sql import cursors, progress, reading
 from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
 from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.lease import check_held
@@ -201,7 +201,7 @@ class Log:
             for reader, batches in moved
         ]
         deliveries = left_behind(left) if left else {}
-        statement = log.LEAVE_AND_MOVE if left else log.MOVE
+        statement = progress.LEAVE_AND_MOVE if left else progress.MOVE
         check_held(await self.run(statement, moved=json.dumps(places), **deliveries))
 
     async def take(self, wanted: Iterable[tuple[str, int]]) -> list[Reader]:

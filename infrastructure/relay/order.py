@@ -1,39 +1,57 @@
-"""Order: an event waits behind the earlier ones of its aggregate (R4).
+"""Order: an event waits behind the earlier ones of its aggregate, where one of them is unsettled (R4).
 
-What is in hand stands in the queue of its aggregate. Of what is unsettled the database tells each read; what it
-does not know yet is held here.
+What is in hand stands in the queue of its aggregate. Of what is unsettled the database tells each read; what it does
+not know yet is held here. Among deliveries it is the database that computes whose turn it is.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable
 
-    from outbox_kernel.infrastructure.outbox.delivery import DueDelivery
+    from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-    from outbox_kernel.infrastructure.relay.cursor import Batch
+    from outbox_kernel.infrastructure.relay.subscription import CarriedAny
 
 
-class Held:
-    """Remembers what the database does not know yet; what it knows, each read is told by it."""
+class Order:
+    """Says what of one subscription must wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, carried: CarriedAny) -> None:
+        self._carried = carried
         self._unwritten: dict[Hashable, int] = {}
         self.keys: dict[Hashable, float] = {}
-        """What is held, each until a read."""
+        """The aggregates that are held, each until a read."""
 
-    def hold(self, key: Hashable) -> None:
-        """Hold an aggregate: a delivery of it is about to be written."""
-        self._unwritten[key] = self._unwritten.get(key, 0) + 1
-        self.keys[key] = inf
+    def must_leave(self, row: LoggedEvent) -> bool:
+        """Whether its read says that it is left for later: it is not its time, or an earlier one is unsettled."""
+        if row["not_before"] is not None or row["occurred_at"] is None:
+            return True
+        unsettled = row["unsettled"]
+        if unsettled is None:
+            return False
+        return self._carried.name in unsettled or self._carried.renamed_from in unsettled
 
-    def release(self, key: Hashable, read: int) -> None:
+    def must_wait(self, row: LoggedEvent, read: int) -> bool:
+        """Whether an earlier one is unsettled, of which the read that brought it was not told."""
+        key = row.ordered_in if self._carried.ordered else None
+        return key is not None and read <= self.keys.get(key, -1)
+
+    def hold(self, outcome: Outcome) -> None:
+        """Hold what follows: a delivery is about to be written."""
+        if self._holds_back(outcome):
+            key = outcome.row.ordered_in
+            self._unwritten[key] = self._unwritten.get(key, 0) + 1
+            self.keys[key] = inf
+
+    def release(self, outcome: Outcome, read: int) -> None:
         """Take note that the delivery is written, or needs not be; reads after this one see it."""
+        if not self._holds_back(outcome):
+            return
+        key = outcome.row.ordered_in
         left = self._unwritten[key] - 1
         if left:
             self._unwritten[key] = left
@@ -49,41 +67,12 @@ class Held:
         self.keys.update(dict.fromkeys(self._unwritten, read))
         self._unwritten.clear()
 
-    def holds(self, key: Any, read: int) -> bool:
-        """Whether an event that this read brought must wait."""
-        return read <= self.keys.get(key, -1)
-
     def forget(self, read: int) -> None:
         """Forget what every later read is told by the database; no event of this read or an earlier one is in hand."""
         for key in [key for key, until in self.keys.items() if until <= read]:
             del self.keys[key]
 
-
-@attrs.define(eq=False)
-class Work:
-    """One event for one handler or publisher: out of a batch, or as a delivery."""
-
-    row: LoggedEvent
-    key: Hashable
-    """The aggregate, where its order is kept."""
-    batch: Batch | None
-    attempts: int = 0
-
-
-@attrs.define(eq=False)
-class Queue:
-    """What is in hand of one aggregate, in order."""
-
-    key: Hashable
-    works: list[Work] = attrs.Factory(list)
-    is_turn: bool = False
-    """Whether these are deliveries: one that does not succeed ends the turn."""
-
-
-def turns_of(rows: Iterable[DueDelivery]) -> list[tuple[str, Queue]]:
-    """Sort leased deliveries into turns, each with its handler."""
-    turns: dict[tuple[str, str], Queue] = {}
-    for row in rows:
-        turn = turns.setdefault((row.handler, row.turn), Queue(None, is_turn=True))
-        turn.works.append(Work(row, None, None, row.attempts))
-    return [(handler, turn) for (handler, _), turn in turns.items()]
+    def _holds_back(self, outcome: Outcome) -> bool:
+        # Dead with on_dead="continue" too: only once that is written, with its receipt, can no later run of it
+        # commit after those of later events.
+        return not outcome.has_passed and self._carried.ordered and outcome.row.ordered_in is not None

@@ -24,10 +24,9 @@ from outbox_kernel.kernel.errors import Unavailable
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.brokers.port import Outcome
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-    from outbox_kernel.infrastructure.relay.order import Work
     from outbox_kernel.infrastructure.relay.outages import BrokerOutage
     from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher
-    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.workers import Work, Worker
     from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
     from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
 

@@ -30,10 +30,9 @@ class Pacer:
         """Return how long to wait; none, if one may begin now."""
         return max(0.0, self._next_at - time.monotonic())
 
-    def begin(self, events: int = 1) -> None:
-        """Take note that a run begins, over so many events."""
-        from_when = max(self._next_at, time.monotonic() - LATE_SECONDS_MAX)
-        self._next_at = from_when + events * self.interval_seconds
+    def begin(self) -> None:
+        """Take note that a run begins."""
+        self._next_at = max(self._next_at, time.monotonic() - LATE_SECONDS_MAX) + self.interval_seconds
 
 
 @attrs.frozen

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
     from outbox_kernel.infrastructure.relay.lease import Lease
-    from outbox_kernel.infrastructure.relay.order import Work
     from outbox_kernel.infrastructure.relay.subscription import Carried
-    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.workers import Work, Worker
     from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
     from outbox_kernel.infrastructure.telemetry.run_spans import RunSpans
     from outbox_kernel.kernel.context import Delivery

@@ -13,9 +13,9 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.relay.limits import SUSPECT_TAKEOVERS
-from outbox_kernel.infrastructure.relay.order import Held, Queue, Work
+from outbox_kernel.infrastructure.relay.order import Order
 from outbox_kernel.infrastructure.relay.retry import DONE, LEASED, WAITING, buried
-from outbox_kernel.infrastructure.relay.workers import Workers
+from outbox_kernel.infrastructure.relay.workers import Work, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Hashable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.run import Handling
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
-    from outbox_kernel.infrastructure.relay.workers import Worker
+    from outbox_kernel.infrastructure.relay.workers import Queue, Worker
     from outbox_kernel.infrastructure.waiting import Signal
 
 
@@ -65,7 +65,7 @@ class Subscriber:
     """It is to stand still for a moment: something else is to run alone."""
     workers: Workers = attrs.field(init=False)
     _half_batch: int = attrs.field(init=False)
-    _held: Held = attrs.Factory(Held)
+    _order: Order = attrs.Factory(lambda self: Order(self.carried), takes_self=True)
     _routes: dict[tuple[str, int], Route] = attrs.Factory(dict)
 
     def __attrs_post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Subscriber:
             if route is Route.NOT_DUE:
                 continue
             batch.events += 1
-            if is_suspect or route is Route.LEAVE or self._must_leave(row):
+            if is_suspect or route is Route.LEAVE or self._order.must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
                 works.append(Work(row, row.ordered_in if in_line else self._key_of(row), batch))
@@ -135,14 +135,6 @@ class Subscriber:
     def _is_suspect(self, reader: Reader) -> bool:
         # To publish runs nobody's code here.
         return reader.takeovers >= SUSPECT_TAKEOVERS and self.carried.kind == "handler"
-
-    def _must_leave(self, row: LoggedEvent) -> bool:
-        if row["not_before"] is not None or row["occurred_at"] is None:
-            return True
-        unsettled = row["unsettled"]
-        if unsettled is None:
-            return False
-        return self.carried.name in unsettled or self.carried.renamed_from in unsettled
 
     def _leave(self, batch: Batch, row: LoggedEvent, *, is_suspect: bool = False) -> None:
         """Leave an event for later, for another relay, or for good."""
@@ -194,10 +186,9 @@ class Subscriber:
                 self.given_back(work, is_late=False)
         for reader in self.readers:
             reader.go_back(dropped)
-        self._held.let_go(self.read)
+        self._order.let_go(self.read)
         for outcome in (each for reader in self.readers for batch in reader.batches for each in batch.left):
-            if self._holds_back(outcome):
-                self._held.hold(outcome.row.ordered_in)
+            self._order.hold(outcome)
 
     @property
     def has_in_hand(self) -> bool:
@@ -223,17 +214,13 @@ class Subscriber:
     def must_wait(self, work: Work) -> bool:
         """Whether something before it is unsettled, or slow runs take all the room; then it is left for later."""
         batch = work.batch
-        if batch is None or not (self._held.keys or self.workers.room <= 0):
+        if batch is None or not (self._order.keys or self.workers.room <= 0):
             return False
-        if self.workers.room > 0 and not self._is_held(work.row, batch):
+        if self.workers.room > 0 and not self._order.must_wait(work.row, batch.read):
             return False
         self._leave(batch, work.row)
         self._finish(batch)
         return True
-
-    def _is_held(self, row: LoggedEvent, batch: Batch) -> bool:
-        key = row.ordered_in if self.carried.ordered else None
-        return key is not None and self._held.holds(key, batch.read)
 
     def settled(self, work: Work, verdict: Verdict, *, is_late: bool) -> None:
         """Take note of an end: with its batch, or as a delivery."""
@@ -283,14 +270,13 @@ class Subscriber:
         """Take note that the outcomes of batches are in the database."""
         for batch in batches:
             for outcome in batch.left:
-                if self._holds_back(outcome):
-                    self._held.release(outcome.row.ordered_in, self.read)
-        if self._held.keys:
+                self._order.release(outcome, self.read)
+        if self._order.keys:
             # The newest read may be under way: it began before this was written.
             oldest = min(
                 (batch.read for reader in self.readers for batch in reader.batches), default=self.read
             )
-            self._held.forget(oldest - 1)
+            self._order.forget(oldest - 1)
 
     def _finish(self, batch: Batch) -> None:
         batch.open -= 1
@@ -304,25 +290,17 @@ class Subscriber:
 
     def _note(self, batch: Batch, outcome: Outcome) -> None:
         batch.left.append(outcome)
-        if self._holds_back(outcome):
-            self._held.hold(outcome.row.ordered_in)
+        self._order.hold(outcome)
 
     def _replace(self, batch: Batch, outcome: Outcome) -> None:
         """Write another outcome with a batch than that it was slow."""
         [slow] = [each for each in batch.left if each.row is outcome.row]
         batch.left.remove(slow)
-        if self._holds_back(outcome):
-            self._held.hold(outcome.row.ordered_in)
+        self._order.hold(outcome)
         if outcome.status != "done" or outcome.error_message is not None:
             batch.left.append(outcome)
-        if self._holds_back(slow):
-            # What is read from now on is not told of it by the database, and has nothing to wait for.
-            self._held.release(slow.row.ordered_in, self.read)
-
-    def _holds_back(self, outcome: Outcome) -> bool:
-        # Dead with on_dead="continue" too: only once that is written, with its receipt, can no later run of it
-        # commit after those of later events.
-        return not outcome.has_passed and self.carried.ordered and outcome.row.ordered_in is not None
+        # What is read from now on is not told of it by the database, and has nothing to wait for.
+        self._order.release(slow, self.read)
 
     def _outcome(self, row: LoggedEvent, verdict: Verdict) -> Outcome:
         key = row.order_key if self.carried.ordered else None

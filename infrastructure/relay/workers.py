@@ -16,17 +16,39 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.relay.limits import LOOP_SECONDS_MAX
-from outbox_kernel.infrastructure.relay.order import Queue, Work
 from outbox_kernel.infrastructure.relay.run import Away, GivenBack, Run
 from outbox_kernel.infrastructure.relay.timeouts import watch
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
+    from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
+    from outbox_kernel.infrastructure.relay.cursor import Batch
     from outbox_kernel.infrastructure.relay.rate import Pacer
     from outbox_kernel.infrastructure.relay.retry import Verdict
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
     from outbox_kernel.infrastructure.waiting import Signal
+
+
+@attrs.define(eq=False)
+class Work:
+    """One event for one handler or publisher: out of a batch, or as a delivery."""
+
+    row: LoggedEvent
+    key: Hashable
+    """The aggregate, where its order is kept."""
+    batch: Batch | None
+    attempts: int = 0
+
+
+@attrs.define(eq=False)
+class Queue:
+    """What is in hand of one aggregate, in order."""
+
+    key: Hashable
+    works: list[Work] = attrs.Factory(list)
+    is_turn: bool = False
+    """Whether these are deliveries: one that does not succeed ends the turn."""
 
 
 @attrs.define(eq=False)

@@ -12,8 +12,7 @@ import pytest
 
 from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader
 from outbox_kernel.infrastructure.relay.log import Log
-from outbox_kernel.infrastructure.relay.order import Held
-from outbox_kernel.infrastructure.relay.subscriber import Subscriber
+from outbox_kernel.infrastructure.relay.order import Order
 from tests.bank import engine_of
 from tests.properties.hardships import Hardships, rewrite_glance, rewrite_read
 from tests.properties.reading_law import INNOCENT, Verdict
@@ -142,11 +141,11 @@ def moving_before_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forgetting_who_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Held, "holds", lambda *_: False)
+    monkeypatch.setattr(Order, "must_wait", lambda *_: False)
 
 
 def ignoring_what_is_unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Subscriber, "_must_leave", lambda *_: False)
+    monkeypatch.setattr(Order, "must_leave", lambda *_: False)
 
 
 @pytest.mark.asyncio

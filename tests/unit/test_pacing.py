@@ -79,12 +79,6 @@ def test_what_is_later_than_a_timer_is_lost_for_good(clock: Clock) -> None:
     assert begun_within(clock, pacer, 0.5) <= 52
 
 
-def test_a_run_over_several_events_counts_for_each(clock: Clock) -> None:
-    pacer = Pacer(0.1)
-    pacer.begin(20)
-    assert pacer.rest_seconds() == pytest.approx(2.0, abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("options", "workers_max", "batch_max"),
     [

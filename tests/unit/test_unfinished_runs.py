@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.order import Work
 from outbox_kernel.infrastructure.relay.run import Handling, Run, run_handler
+from outbox_kernel.infrastructure.relay.workers import Work
 
 if TYPE_CHECKING:
     from collections.abc import Generator

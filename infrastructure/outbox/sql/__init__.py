@@ -1,6 +1,6 @@
 """Every SQL statement of the outbox, a module per table group; `in_schema` names the tables.
 
-`reading`, `cursors`, `deliveries` and `leases` are the relay's, `retention` is a purge's. `log`, `receipts` and
+`reading`, `progress`, `cursors`, `deliveries` and `leases` are the relay's, `retention` is a purge's. `receipts` and
 `subject_keys` write with a change. `listing`, `searching`, `glance`, `series` and `operations` are what operators ask.
 What several of them say, such as when an event is settled, is written once: in `fragments`, `passing` and `standing`.
 
