@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.sql.receipts import HANDLED
 from outbox_kernel.infrastructure.relay.retry import DONE, SPLIT, Verdict
 from outbox_kernel.infrastructure.relay.run import Away, Handling, Run
 
 if TYPE_CHECKING:
-    from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.workers import Work, Worker
 
 _log = logging.getLogger("outbox.relay")
@@ -26,9 +24,6 @@ _log = logging.getLogger("outbox.relay")
 @attrs.define(eq=False)
 class Batching(Handling):
     """Runs a handler over several events at once."""
-
-    log: Log
-    """Asked for receipts."""
 
     async def __call__(self, worker: Worker, work: Work) -> Verdict | None:
         """Run it over a delivery; or over all of a queue that one batch holds, and say itself what came of each."""
@@ -97,10 +92,7 @@ class Batching(Handling):
 
     async def _without_handled(self, worker: Worker, part: list[Work], run: Run) -> list[Work]:
         """Take note of those that have receipts, as after a crash; return the others, which have none yet."""
-        rows = await self.log.run(
-            HANDLED, event_ids=[each.row.event_id for each in part], names=run.terms.names
-        )
-        handled = {row["event_id"] for row in rows}
+        handled = await self.handled(run)
         for each in part:
             if each.row.event_id in handled:
                 worker.workers.subscriber.settled(each, DONE, is_late=False)

@@ -53,6 +53,16 @@ def failed_after_commit(run: Run, error: BaseException) -> Verdict:
     return DONE if run.is_of_several else Verdict("done", run.attempts, error_message=_told(run, error))
 
 
+def handled_before(run: Run, error: BaseException) -> Verdict:
+    """Count a run as a success of whose effect there is a receipt by an earlier one."""
+    _log.info(
+        "handler %s failed over event %s %s, and has had its effect of it before, which counts as success: %s",
+        *(*_named(run), _told(run, error).partition("\n")[0]),
+        extra={"action": "handler.handled_before", **_about(run)},
+    )
+    return DONE
+
+
 def failed(run: Run, error: BaseException) -> Verdict:
     """Decide about a run that has failed."""
     if run.is_of_several and not isinstance(error, SecondCommit):

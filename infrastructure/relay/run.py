@@ -11,9 +11,16 @@ import attrs
 from outbox_kernel.infrastructure.calling import bear_cancellation, has_left
 from outbox_kernel.infrastructure.outbox.atomic import OneTransaction
 from outbox_kernel.infrastructure.outbox.receipts import HandlerRun, Terms
+from outbox_kernel.infrastructure.outbox.sql.receipts import HANDLED
 from outbox_kernel.infrastructure.relay.limits import GRACE_SECONDS
 from outbox_kernel.infrastructure.relay.outages import HandlerOutage, outage_of
-from outbox_kernel.infrastructure.relay.retry import DONE, Verdict, failed, failed_after_commit
+from outbox_kernel.infrastructure.relay.retry import (
+    DONE,
+    Verdict,
+    failed,
+    failed_after_commit,
+    handled_before,
+)
 from outbox_kernel.kernel.context import handling
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
-    from outbox_kernel.infrastructure.relay.lease import Lease
+    from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscription import Carried
     from outbox_kernel.infrastructure.relay.workers import Work, Worker
     from outbox_kernel.infrastructure.telemetry.counting import SubscriptionCounts
@@ -106,15 +113,15 @@ async def run_handler(run: Run) -> Verdict:
     except BaseException as error:  # a handler may raise anything, and harms only itself
         if isinstance(error, GeneratorExit) and has_left(run.task):
             raise  # the end of the process is nobody's failure
-        return _ended(run, error)
+        return _ended(run, error) or await _failed(run, error)
     finally:
         if run.task.cancelling() and not has_left(run.task):
             await bear_cancellation(run.task)
-    return _ended(run, None)
+    return _ended(run, None) or await _failed(run, None)
 
 
-def _ended(run: Run, error: BaseException | None) -> Verdict:
-    """Say what an end means: a success, the relay's own doing, or a failure."""
+def _ended(run: Run, error: BaseException | None) -> Verdict | None:
+    """Say what an end means: a success, or the relay's own doing; None: a failure."""
     if run.second is not None:
         return failed(run, run.second)  # even if the handler swallowed it: half of its effect is missing
     if run.committed:
@@ -123,12 +130,24 @@ def _ended(run: Run, error: BaseException | None) -> Verdict:
         return DONE
     refused = run.refused  # even if the handler returned as if its effect were done
     if run.ended_for == "timeout" and (refused or error is not None):
-        return failed(run, TimeoutError(f"no end after {run.carried.timeout_seconds:g} s"))
+        return None
     if refused or (run.ended_for == "stop" and error is not None):
         raise GivenBack from error
     if error is not None and outage_of(error) is not None:
         raise Away from error
-    return DONE if error is None else failed(run, error)
+    return DONE if error is None else None
+
+
+async def _failed(run: Run, error: BaseException | None) -> Verdict:
+    """Decide about a failure, unless an earlier run has had the effect: the next may fail just over that (R6)."""
+    if error is None or run.ended_for == "timeout":
+        error = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s")
+    run.ended_for = run.ended_for or "itself"  # whatever the time, nobody is to end it while it asks
+    if not has_left(run.task):
+        if run.task.cancelling():
+            await bear_cancellation(run.task)
+        run.handled = bool(await run.doing.handled(run))
+    return handled_before(run, error) if run.handled else failed(run, error)
 
 
 @attrs.define(eq=False)
@@ -136,8 +155,8 @@ class Handling:
     """What a subscriber does whose events a handler gets: runs it under the lease of a shift."""
 
     carried: Carried
-    lease: Lease
-    schema: str | None
+    log: Log
+    """Asked for receipts."""
     database: str
     """Where the outbox is: what commits there takes a receipt."""
     counts: SubscriptionCounts | None = attrs.field(default=None, kw_only=True)
@@ -149,8 +168,9 @@ class Handling:
 
     @terms.default
     def _terms_of_lease(self) -> Terms:
-        carried, lease = self.carried, self.lease
-        return Terms(carried.name, lease.relay, lease.epoch, carried.renamed_from, self.schema, self.database)
+        carried, lease = self.carried, self.log.lease
+        schema, former = self.log.schema, carried.renamed_from
+        return Terms(carried.name, lease.relay, lease.epoch, former, schema, self.database)
 
     def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Run it over one event; raise Away if something that it needs is."""
@@ -181,6 +201,11 @@ class Handling:
             if counts.left <= 0 or verdict is not DONE or run.detached:
                 counts.note_run(run, verdict)
         return verdict
+
+    async def handled(self, run: Run) -> set[UUID]:
+        """Return of which of its events there are receipts."""
+        found = await self.log.run(HANDLED, event_ids=[run.event_id, *run.others], names=run.terms.names)
+        return {row["event_id"] for row in found}
 
     def _let_out(self, worker: Worker, run: Run) -> None:
         """Free the place of a slow run once what it has left in a thread has ended, too."""

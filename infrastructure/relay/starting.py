@@ -111,8 +111,8 @@ class Assembly:
             doing = Sending(carried, outage, *observed)
             bounds = Bounds(WINDOW_MESSAGES, settings.batch_size_max)
         else:
-            given = carried, self.lease, self.ground.schema, database
-            doing = Handling(*given) if carried.batch is None else Batching(*given, shift.deliveries.log)
+            kind = Handling if carried.batch is None else Batching
+            doing = kind(carried, shift.deliveries.log, database)
             doing.counts, doing.spans = observed
             bounds = Bounds.of(carried.registration, settings)
         found = Subscriber(

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.relay.lease import Lease
+from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.run import Handling, Run, run_handler
 from outbox_kernel.infrastructure.relay.workers import Work
 
@@ -31,7 +32,8 @@ def test_a_run_that_its_loop_has_left_unfinished_is_nobodys_failure(
     carried: Any = SimpleNamespace(
         name="h", renamed_from=None, given=lambda row: row, atomic=False, call=for_ever
     )
-    handling = Handling(carried, Lease(), None, "outbox")
+    line: Any = None
+    handling = Handling(carried, Log(line, Lease()), "outbox")
     row: Any = {"event_id": uuid4()}
     task: Any = SimpleNamespace(cancelling=lambda: int(cancelled))
     run = Run(handling, Work(row, None, None), task)

@@ -456,6 +456,20 @@ async def test_all_of_them_with_receipts_are_done(stage: Stage) -> None:
     assert (loader.runs, await stage.journal(), await stage.deliveries()) == ([whats], whats, {})
 
 
+async def test_a_batch_that_fails_over_what_has_receipts_runs_over_the_others(stage: Stage) -> None:
+    """R6: it never comes to the commit that their receipts would refuse."""
+    loader = Loader(stage)
+    whats = await put(stage, 4)
+    await stage.drain(batched("h", loader))
+    await stage.rewind()
+    loader.runs.clear()
+    loader.bad = dict.fromkeys(whats, [ValueError("it is loaded already")])
+    await stage.put("x", of=uuid4())
+    await stage.drain(batched("h", loader))
+    assert loader.runs == [[*whats, "x"], ["x"]]
+    assert (await stage.deliveries(), set((await stage.events()).values())) == ({}, {"delivered"})
+
+
 async def test_receipts_under_a_former_name_count(stage: Stage) -> None:
     """R6: `renamed_from=`."""
     loader = Loader(stage)

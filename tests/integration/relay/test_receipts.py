@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -131,6 +132,55 @@ async def test_a_duplicate_that_the_handler_tells_in_its_own_words_counts_as_suc
     await stage.drain(handler("h", act))
     assert await stage.events() == {"a": "delivered"}
     assert await stage.deliveries() == {}
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_what_fails_since_its_effect_is_there_already_counts_as_success(
+    stage: Stage, caplog: pytest.LogCaptureFixture, atomic: bool
+) -> None:
+    """R6: it never comes to the commit that the receipt would refuse, and would be dead with its effect done."""
+
+    caplog.set_level(logging.INFO, "outbox.relay")
+    booked: set[str] = set()
+
+    async def act(event: Any) -> None:
+        if event.what in booked:
+            raise ValueError("it is booked already")
+        await stage.enter(event.what)
+        booked.add(event.what)
+
+    await stage.put("a", "b")
+    await stage.drain(handler("h", act, atomic=atomic))
+    await stage.rewind()
+    await stage.drain(handler("h", act, atomic=atomic))
+    assert await stage.events() == {"a": "delivered", "b": "delivered"}
+    assert await stage.deliveries() == {}
+    told = [each.getMessage() for each in caplog.records if "had its effect" in each.getMessage()]
+    assert len(told) == 2
+    assert told[0].endswith("which counts as success: ValueError: it is booked already")
+    assert not [each for each in caplog.records if each.levelname in ("WARNING", "CRITICAL")]
+
+
+async def test_what_takes_too_long_since_its_effect_is_there_already_counts_as_success(stage: Stage) -> None:
+    """R6, R8: as one that waits for what it has done itself."""
+
+    async def act(event: Any) -> None:
+        if event.what in await stage.journal():
+            await asyncio.Event().wait()
+        await stage.enter(event.what)
+
+    await stage.put("a")
+    await stage.drain(handler("h", act, timeout_seconds=0.2))
+    await stage.rewind()
+    await stage.drain(handler("h", act, timeout_seconds=0.2))
+    assert await stage.events() == {"a": "delivered"}
+
+
+async def test_what_fails_with_no_receipt_of_its_own_has_failed(stage: Stage) -> None:
+    """R6: another handler's says nothing of it."""
+    await stage.put("a")
+    await stage.drain(handler("h", entering(stage)), handler("i", Recorder().fail("a")))
+    assert await stage.deliveries() == {("a", "i"): "waiting"}
 
 
 async def test_a_second_commit_in_one_run_is_dead_at_once_and_names_both_ways_out(stage: Stage) -> None:
