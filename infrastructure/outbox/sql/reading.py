@@ -32,7 +32,7 @@ SELECT <event>, bytes,
          SELECT array_agg(name) FROM behind WHERE (
            SELECT true FROM {outbox_deliveries} AS delivery
            WHERE NOT settled AND handler = name AND delivery.position <= event.position
-             AND order_key IN (event_id::text, aggregate_type || ':' || aggregate_id) LIMIT 1)
+             AND order_key IN (event.event_id::text, event.aggregate_type || ':' || event.aggregate_id) LIMIT 1)
        ) END AS unsettled,
        NULL::text AS report
 FROM (<found>) AS event

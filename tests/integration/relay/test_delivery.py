@@ -377,3 +377,15 @@ def counted(fetch_as: Callable[..., Awaitable[list[Any]]], counts: list[int]) ->
         return rows
 
     return counting
+
+
+async def test_what_waits_alone_leaves_no_row_of_anybody_else(stage: Stage) -> None:
+    """R5: what has no order, or no aggregate, is unsettled under its own id, and holds back nothing."""
+    seen = Recorder().fail("a")
+    loose = handler("loose", seen, ordered=False)
+    await stage.put("a")
+    await stage.drain(loose, retries_max=1)
+    await stage.put("b", "c", "d")
+    await stage.drain(loose)
+    assert seen.seen == ["a", "b", "c", "d"]
+    assert await stage.deliveries() == {("a", "loose"): "dead"}

@@ -53,6 +53,11 @@ GROW = (
     INSERT INTO outbox_arrivals (position, event_id, aggregate_id, event_type, source)
     SELECT {ROWS} + position, event_id, aggregate_id, event_type, 'q' FROM outbox_events
     """,
+    # Dead letters of one handler, each of an aggregate of its own.
+    """
+    INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status)
+    SELECT event_id, position, 'dying', 'bank.wallet:' || event_id, 'dead' FROM outbox_events WHERE position <= 10000
+    """,
     # A dozen turns of ours.
     "UPDATE outbox_deliveries SET status = 'waiting' WHERE handler = 'h' AND position <= 48",
     """
@@ -78,9 +83,14 @@ def place(position: int, snapshot: str = "3:3:") -> Place:
 
 
 async def read(
-    log: Log, start: Place, types: tuple[str, ...] = (), shards: Any = None, source: str | None = None
+    log: Log,
+    start: Place,
+    types: tuple[str, ...] = (),
+    shards: Any = None,
+    source: str | None = None,
+    name: str = "h",
 ) -> None:
-    await log.read(start, start.server, Wanted(source, types, (), shards, ["h", "i"], 100))
+    await log.read(start, start.server, Wanted(source, types, (), shards, [name, "i"], 100))
 
 
 async def glance(log: Log, start: Place) -> None:
@@ -92,7 +102,7 @@ def moved(count: int) -> Any:
     return [
         (
             Reader(UUID(int=number + 10), "h", frozenset([number]), place(0)),
-            [SimpleNamespace(end=place(7), events=1)],
+            [SimpleNamespace(end=place(7), positions=[7])],
         )
         for number in range(count)
     ]
@@ -131,6 +141,9 @@ KNOWN = [("h", f"bank.wallet:{UUID(int=number)}") for number in range(10)]
 
 ASKED: dict[str, Asked[Log]] = {
     "read far behind": Asked(lambda log: read(log, place(0)), 1_500),
+    "read beside dead letters of other aggregates": Asked(
+        lambda log: read(log, place(ROWS - 100, "3:999999999:3,4,5"), name="dying"), 1_500
+    ),
     "read at the head": Asked(lambda log: read(log, place(ROWS - 100, "3:999999999:3,4,5")), 1_500),
     "read at the head, where much is late": Asked(
         lambda log: read(log, place(ROWS - 100, f"3:999999999:3,{GIANT}")), 2_500
