@@ -36,3 +36,6 @@ WINDOWS_EMPTY_MAX = 64
 GAP_POSITIONS_MAX = 2**61
 # Of each reader's progress.
 WINDOW_PLACES = 500
+# Of who goes on for ever: between two walks, and until the next over the whole.
+RETENTION_REST_SECONDS = 60.0
+WHOLE_SECONDS = 3_600.0

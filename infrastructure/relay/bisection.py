@@ -77,11 +77,11 @@ class Batching(Handling):
         verdict = await self.perform(worker, run)
         if verdict is None:
             return False
-        worker.together.pop(0)
         if run.handled and not run.committed:
-            part = await self._without_handled(worker, part, run)
-            worker.together[:0] = [part]
-        elif verdict.status == SPLIT:
+            worker.together[0] = await self._without_handled(worker, part, run)
+            return True
+        worker.together.pop(0)
+        if verdict.status == SPLIT:
             self._tell_split(run, verdict)
             half = len(part) // 2
             worker.together[:0] = [part[:half], part[half:]]

@@ -98,7 +98,8 @@ class Batch:
     read: int
     """The number of the read: what is written before a later one begins, that one sees."""
     end: Place
-    events: int = 0
+    positions: list[int] = attrs.Factory(list)
+    """Of its events."""
     open: int = 0
     left: list[Outcome] = attrs.Factory(list)
     is_being_written: bool = False
@@ -111,7 +112,8 @@ class Batch:
             return False  # it was late: whatever else was read would be passed with it
         self.end = attrs.evolve(self.end, position=first - 1)
         self.left = [each for each in self.left if each.row.position < first]
-        self.events, self.open = self.events - len(undone), 0
+        self.positions = [each for each in self.positions if each < first]
+        self.open = 0
         return True
 
 
@@ -170,7 +172,7 @@ class Reader:
         for batch in batches:
             self.batches.popleft()
             self.place = batch.end
-            self.events += batch.events
+            self.events += len(batch.positions)
         self.number += 1
         self.takeovers = 0
 

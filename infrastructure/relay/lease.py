@@ -95,6 +95,8 @@ class LeaseKeeper:
         try:
             asyncio.run(self._keep())
         finally:
+            if not self._is_over():
+                _tell(self._loop, self.on_lost)  # whatever it has died of: it is not renewed any more
             _tell(self._loop, self._ended.set)
 
     async def _keep(self) -> None:

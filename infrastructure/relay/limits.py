@@ -82,8 +82,3 @@ FAILURES_COUNTED_MAX = 3
 RACES_MAX = 3
 # The fifth delay of EXPONENTIAL: a probe a minute costs nobody anything, and finds soon what is back.
 PROBES_COUNTED_MAX = 5
-
-# --- retention ---
-
-RETENTION_REST_SECONDS = 60.0
-WHOLE_SECONDS = 3_600.0

@@ -56,7 +56,7 @@ QUEUE = "queue "
 
 @attrs.frozen
 class Pause:
-    """Why nothing is published at the moment, and since when."""
+    """Why somebody stands still at the moment, and since when."""
 
     reason: str
     since: datetime

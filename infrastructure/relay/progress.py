@@ -62,7 +62,7 @@ class Progress:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _due_at(self, reader: Reader, batches: Sequence[Batch]) -> float:
-        events = sum(batch.events for batch in batches)
+        events = sum(len(batch.positions) for batch in batches)
         if not events:
             return self._written_at + IDLE_SECONDS
         if events >= BURST_EVENTS and reader.is_at_head and len(batches) == len(reader.batches):
@@ -74,16 +74,16 @@ class Progress:
         ended = self._ended()
         if not ended:
             return []
-        left = []
-        for _, batches in ended:
-            for batch in batches:
-                batch.is_being_written = True
-                left += batch.left
+        for batch in (each for _, batches in ended for each in batches):
+            batch.is_being_written = True
+        # One of each: an event that stands twice in the log of one source would fail the statement for all.
+        every = (each for _, batches in ended for batch in batches for each in batch.left)
+        left = [*{(each.row.event_id, each.handler): each for each in every}.values()]
         await self.log.move(ended, left)
         self._written_at = time.monotonic()
         for reader, batches in ended:
             reader.moved(batches)
-            events = sum(batch.events for batch in batches)
+            events = sum(len(batch.positions) for batch in batches)
             left_over = sum(len(batch.left) for batch in batches)
             subscriber = self.subscribers[reader.subscription]
             for counts in (self.counts, subscriber.doing.counts):

@@ -192,9 +192,10 @@ class OutboxRelay:
         total = Counts()
         try:
             await self.check()
-            is_idle = False
+            is_idle, is_start = False, True
             while not is_idle:
-                async with self._shift_begun(takes_all=True) as shift:
+                async with self._shift_begun(takes_all=True, is_start=is_start) as shift:
+                    is_start = False
                     while not (is_idle or shift.lost.is_set()):
                         counts = await self._round(shift)
                         total = total + counts
@@ -230,8 +231,13 @@ class OutboxRelay:
             for line in lines:
                 ending.push_async_callback(line.close)
             assembly = Assembly(self._ground, self._carried(), lines, lease, takes_all, is_start)
-            await assembly.register()
-            self._lease = lease
+            before, self._lease = self._lease, lease
+            try:
+                await assembly.register()
+            except BaseException:
+                if not lines.control.unanswered:
+                    self._lease = before  # nothing of it can be there
+                raise
             shift = await assembly.shift()
             shift.pauses_of_others = self._pauses_of_others
             shift.pauses_changed.set()

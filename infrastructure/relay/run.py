@@ -122,6 +122,8 @@ async def run_handler(run: Run) -> Verdict:
 
 def _ended(run: Run, error: BaseException | None) -> Verdict | None:
     """Say what an end means: a success, or the relay's own doing; None: a failure."""
+    if run.given_up:
+        return DONE  # it was decided about while it ran
     if run.second is not None:
         return failed(run, run.second)  # even if the handler swallowed it: half of its effect is missing
     if run.committed:

@@ -277,6 +277,7 @@ class Shift:
         self.reading.revision = revision
         for name, subscriber in self.subscribers.items():
             subscriber.learn(found[name])
+        self.note_pauses()
         self.to_balance.set()
         self.deliveries.look_everywhere()
         self.wake_up()
@@ -290,7 +291,7 @@ class Shift:
         """Return how long the running handlers may keep the event loop at the most."""
         limits = [
             run.carried.timeout_seconds
-            for each in tuple(self.subscribers.values())  # asked from the keeper's thread, so over a copy
+            for each in tuple(self.subscribers.values())
             for worker in each.workers.running
             if (run := worker.run) is not None
         ]

@@ -118,7 +118,7 @@ class Subscriber:
             route = self._routes.get((row["event_type"], row["event_version"])) or self._routed(row)
             if route is Route.NOT_DUE:
                 continue
-            batch.events += 1
+            batch.positions.append(row["position"])
             if is_suspect or route is Route.LEAVE or self._order.must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
@@ -155,7 +155,7 @@ class Subscriber:
 
     @property
     def _has_reason_to_stand(self) -> bool:
-        if self.doing.outage.is_away or self.is_held:
+        if self.doing.outage.is_away or self.is_held or self.subscription.paused:
             return True
         # Two relays at once would have twice as much at work.
         return self.carried.is_bounded and any(reader.is_leaving for reader in self.readers)

@@ -76,6 +76,14 @@ class Worker:
         while not self.is_aside and (queue := self.workers.next_queue(self)) is not None:
             self.queue = queue
             began = await self._go_through(queue, began)
+            self.queue = None
+
+    def let_go(self) -> None:
+        """Give back what is in hand: a cancellation that a handler asked for has come too late for its own run."""
+        if self.work is not None:
+            self._give_back(self._unsettled(self.work))
+        if self.queue is not None and not self.is_aside:
+            self.workers.left(self.queue)
 
     async def _go_through(self, queue: Queue, began: float) -> float:
         workers, subscriber = self.workers, self.workers.subscriber
@@ -94,6 +102,7 @@ class Worker:
                     self._put_back(self._unsettled(work))
                 except GivenBack:
                     self._give_back(self._unsettled(work))
+                self.work = None
                 if self.is_aside:
                     return began
                 if self._must_hand_on() or not goes_on or not workers.go_on:
@@ -292,6 +301,8 @@ class Workers:
     def _ended(self, worker: Worker) -> None:
         if self._beginning is worker:
             self._beginning = None
+        if worker.task.cancelled() and not self.is_stopping:
+            worker.let_go()
         self.uncount(worker)
         self._all.discard(worker)
         self._given_up.discard(worker.task)
@@ -318,8 +329,8 @@ class Workers:
 
     @property
     def running(self) -> list[Worker]:
-        """Those who are at a work now, slow ones included."""
-        return [worker for worker in self._all if worker.run is not None]
+        """Those who are at a work now, slow ones included; asked from the keeper's thread too, so over a copy."""
+        return [worker for worker in tuple(self._all) if worker.run is not None]
 
     def free_place(self) -> None:
         """Take note that a slow run, or a thread that was left behind, has ended."""
@@ -359,6 +370,7 @@ class Workers:
         """Decide without it about a run that ignores its cancellation."""
         if worker.work is not None:
             run.doing.given_up(worker, worker.work, run)
+            worker.work = None
         if not worker.is_aside:
             self._set_aside(worker, run)
             if worker.queue is not None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from typing import Any, cast
 
+import attrs
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.lease import EXIT_STANDSTILL, Lease, LeaseKeeper
 from outbox_kernel.infrastructure.relay.log import Log
+from outbox_kernel.infrastructure.relay.workers import Workers
 
 SHOWN = 8e8
 
@@ -22,6 +24,9 @@ class Answers:
 
     def __init__(self, *, answer: bool | Exception) -> None:
         self.answer = answer
+
+    async def close(self) -> None:
+        pass
 
     async def fetch(self, *_: object) -> list[dict[str, float]]:
         if isinstance(self.answer, Exception):
@@ -49,11 +54,38 @@ def line(*, answer: bool | Exception) -> Line:
     return cast("Line", Answers(answer=answer))
 
 
+def of_no_patience(lost: list[str]) -> LeaseKeeper:
+    return attrs.evolve(keeper(lost=lost), patience_seconds=lambda: 1 / 0)
+
+
 async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> None:
     lost: list[str] = []
     await keeper(lost=lost, answer=False)._renew()
     await asyncio.sleep(0)
     assert lost == ["lost"]
+
+
+async def test_a_keeper_that_has_died_of_whatever_it_is_says_that_the_lease_is_renewed_no_more() -> None:
+    """R3: or the relay would work on until others take it for one that vanished."""
+    lost: list[str] = []
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.to_thread(of_no_patience(lost)._run)
+    await asyncio.sleep(0)
+    assert lost == ["lost"]
+
+
+def test_it_looks_at_who_is_at_work_while_that_changes() -> None:
+    """R3: its thread asks for what runs longest, and the loop goes on."""
+    signal: Any = None
+    workers = Workers(signal, 1, signal, steps_aside=True, is_bounded=False, pacer=None)
+
+    class Beginning:
+        @property
+        def run(self) -> None:
+            workers._all.add(cast("Any", object()))
+
+    workers._all.update(cast("Any", {Beginning(), Beginning()}))
+    assert workers.running == []
 
 
 async def test_each_renewal_tells_what_the_servers_clock_shows() -> None:

@@ -21,7 +21,7 @@ def rest_seconds(*batches: tuple[int, int], is_at_head: bool = True) -> float | 
     reader = Reader(uuid4(), "h", frozenset(range(32)), PLACE, is_at_head=is_at_head)
     for events, still_open in batches:
         batch = reader.begin(1, PLACE)
-        batch.events, batch.open = events, still_open
+        batch.positions, batch.open = [*range(events)], still_open
     log: Any = None
     subscribers: Any = {"h": SimpleNamespace(readers=[reader])}
     return Progress(log, subscribers, written_at=time.monotonic()).rest_seconds()

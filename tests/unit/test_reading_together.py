@@ -99,6 +99,16 @@ def test_what_was_read_for_one_that_went_back_meanwhile_is_read_again() -> None:
     assert (one.ahead, one.is_due) == (at(10), True)
 
 
+def test_what_is_let_go_of_is_not_counted_as_passed() -> None:
+    """O4: what was done behind it is read again, and counts then."""
+    one = reader("one", 10)
+    batch = one.begin(1, at(20))
+    batch.positions, batch.open = [11, 12, 13, 14], 1
+    undone: Any = SimpleNamespace(batch=batch, row=SimpleNamespace(position=12))
+    one.go_back([undone])
+    assert (one.ahead, batch.positions) == (at(11), [11])
+
+
 def test_what_stands_at_or_below_the_floor_is_passed_whatever_its_transaction() -> None:
     """R2b: it was written under the ids of another server."""
     place = Place(10, "100:100:", Server(2, 5))

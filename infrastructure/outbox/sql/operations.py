@@ -1,7 +1,8 @@
 """Operating: what an operator changes by hand (O1, R4, R6, R7).
 
 Each of these runs in a transaction that has locked, in this order: the operators' turn, the deliveries by position.
-Relays lock deliveries in the same order.
+Relays lock what they have leased as it comes, so that the two may wait for each other; whom the server ends begins
+again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-# As one text: the driver looks at an array five times before it writes it, and there would be eight.
+# As one text: the driver looks at an array five times before it writes it, and there would be eight. What is sent
+# again, since its answer was lost, is there already.
 _MOVE = """
 INSERT INTO {outbox_progress} (reader, number, position, server, snapshot, late_position, late_snapshot, events,
                                recorded_at)
@@ -14,12 +15,14 @@ FROM json_to_recordset(:moved::json) AS moved (
   reader uuid, number bigint, position bigint, server int, snapshot text, late_position bigint, late_snapshot text,
   events bigint)
 WHERE EXISTS (SELECT FROM lease)
+ON CONFLICT (reader, number) DO NOTHING
 """.replace("<now>", NOW)
 
 # Write down where readers stand. It returns nothing where the lease does not hold.
-MOVE = Statement(f"WITH {LEASE} {_MOVE} RETURNING true AS held")
+MOVE = Statement(f"WITH {LEASE}, moved AS ({_MOVE}) SELECT true AS held FROM lease")  # noqa: S608 - it is ours
 
-# The same, with the deliveries of those who did not succeed with an event that is passed now. A row that is there
+# The same, with the deliveries of those who did not succeed with an event that is passed now, unless it is sent again:
+# another may have settled them meanwhile. A row that is there
 # already is settled, and the event was gone back to; or it is not, and keeps what it has. What an operator has skipped
 # meanwhile stays so.
 LEAVE_AND_MOVE = Statement(
@@ -30,7 +33,9 @@ WITH {LEASE}, outcome AS MATERIALIZED (
     :takeovers::int[], :on_dead::text[], :delays::float8[], :not_before::timestamptz[], :errors::text[]
   ) AS outcome (event_id, position, handler, order_key, status, attempts, takeovers, on_dead, delay_seconds, not_before,
                 error_message)
-  WHERE EXISTS (SELECT FROM lease)
+  WHERE EXISTS (SELECT FROM lease) AND NOT EXISTS (
+    SELECT FROM json_to_recordset(:moved::json) AS moved (reader uuid, number bigint) CROSS JOIN LATERAL (
+      SELECT FROM {{outbox_progress}} WHERE reader = moved.reader AND number = moved.number LIMIT 1) AS present)
 ), written AS (
   INSERT INTO {{outbox_deliveries}} AS present (
     event_id, position, handler, order_key, status, attempts, takeovers, on_dead, available_at, lease_relay,

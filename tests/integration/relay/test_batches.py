@@ -463,7 +463,7 @@ async def test_a_batch_that_fails_over_what_has_receipts_runs_over_the_others(st
     await stage.drain(batched("h", loader))
     await stage.rewind()
     loader.runs.clear()
-    loader.bad = dict.fromkeys(whats, [ValueError("it is loaded already")])
+    loader.bad = {what: [ValueError("it is loaded already")] for what in whats}
     await stage.put("x", of=uuid4())
     await stage.drain(batched("h", loader))
     assert loader.runs == [[*whats, "x"], ["x"]]

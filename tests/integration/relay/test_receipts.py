@@ -139,7 +139,6 @@ async def test_what_fails_since_its_effect_is_there_already_counts_as_success(
     stage: Stage, caplog: pytest.LogCaptureFixture, atomic: bool
 ) -> None:
     """R6: it never comes to the commit that the receipt would refuse, and would be dead with its effect done."""
-
     caplog.set_level(logging.INFO, "outbox.relay")
     booked: set[str] = set()
 

@@ -241,7 +241,7 @@ async def test_what_was_old_and_stayed_is_looked_at_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: by the walk over the whole, which begins where something is left."""
-    monkeypatch.setattr(retention, "RETENTION_REST_SECONDS", 0.0)
+    monkeypatch.setattr(purge_module, "RETENTION_REST_SECONDS", 0.0)
     await stage.put("a", "dead", "c")
     await stage.drain(handler("h", Recorder().fail("dead")), retries_max=1)
     keeper = await keeper_at(stage, 8)
@@ -449,7 +449,7 @@ async def test_what_went_costs_nothing_though_it_cannot_be_cleaned_up(
     stage: Stage, bank_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R13: while somebody's long snapshot keeps vacuum from it."""
-    monkeypatch.setattr(retention, "RETENTION_REST_SECONDS", 0.0)
+    monkeypatch.setattr(purge_module, "RETENTION_REST_SECONDS", 0.0)
     stranger = await connected(bank_url)
     async with stranger.transaction(isolation="repeatable_read"):
         await stranger.execute("SELECT FROM outbox_events")

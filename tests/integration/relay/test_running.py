@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.errors import HandlerNotBuilt, RunOver
-from outbox_kernel.infrastructure.relay import timeouts
+from outbox_kernel.infrastructure.relay import timeouts, workers
 from outbox_kernel.kernel import RetrySchedule, current_delivery, event_context
 from outbox_kernel.kernel.handlers import HandlerRegistration
 from tests.domain import Noted
@@ -353,6 +353,51 @@ async def test_a_handler_that_cancels_its_own_task_harms_only_itself(stage: Stag
     await stage.drain(handler("1cancel", cancel), handler("2wait", wait))
     expected = {} if after == "returns" else {("a", "1cancel"): "waiting"}
     assert await stage.deliveries() == expected
+
+
+async def test_a_cancellation_that_comes_too_late_for_its_own_run_leaves_nothing_undone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R8: as by a time limit of the handler's own, which it has not taken back; it meets the relay between two runs."""
+    monkeypatch.setattr(workers, "LOOP_SECONDS_MAX", 0.0)  # so that the loop may go round after each run
+    seen: list[str] = []
+
+    async def act(event: Any) -> None:
+        seen.append(event.what)
+        task = asyncio.current_task()
+        assert task is not None
+        if event.what == "b":
+            # In the turn of the loop after the one in which a run's own cancellation is borne.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(lambda: loop.call_soon(task.cancel))
+
+    await stage.put("a", "b", "c", "d", of=uuid4())
+    await stage.drain(handler("h", act))
+    assert seen == ["a", "b", "c", "d"]
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
+async def test_a_run_that_was_given_up_is_told_of_once(
+    stage: Stage, hasty: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R8: whatever it comes to in the end."""
+    go, ended = asyncio.Event(), asyncio.Event()
+
+    async def deaf(event: Any) -> None:
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+        ended.set()
+        raise ValueError("late")
+
+    await stage.put("a")
+    await stage.drain(handler("h", deaf, timeout_seconds=SOON))
+    go.set()
+    await ended.wait()
+    await asyncio.sleep(0)
+    told = [each.getMessage() for each in caplog.records if "failed over event" in each.getMessage()]
+    assert len(told) == 1
+    assert "ignored its cancellation" in told[0]
 
 
 # --- what a handler leaves behind ------------------------------------------------------------------------

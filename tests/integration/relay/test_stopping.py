@@ -13,7 +13,9 @@ import pytest
 from sqlalchemy import text
 
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
+from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay import OutboxRelay, shift, starting
+from outbox_kernel.infrastructure.relay import serving as serving_steps
 from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
@@ -46,6 +48,54 @@ async def test_stopping_lets_running_handlers_end(stage: Stage) -> None:
     await task
     assert await stage.events() == {"a": "delivered"}
     assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_a_relay_that_is_ended_before_it_hears_that_it_is_registered_leaves_no_lease(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: others would give it its share, and nobody would read for that."""
+    transact, committed = Line._all, asyncio.Event()  # noqa: SLF001 - where an answer is late
+
+    async def late(self: Line, *given: Any) -> Any:
+        await transact(self, *given)
+        if not committed.is_set():
+            committed.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(Line, "_all", late)
+    running = asyncio.create_task(stage.relay(handler("h", Recorder()), at=None).run())
+    await committed.wait()
+    assert await stage.witness.fetchval(RELAYS) == 1
+    running.cancel()
+    await running
+    assert await stage.witness.fetchval(RELAYS) == 0
+
+
+async def test_a_place_whose_answer_is_late_costs_nobody_the_grace_period(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R11: it is written again, and is there already."""
+    fetch, written = Line._fetch, asyncio.Event()  # noqa: SLF001 - where an answer is late
+
+    async def late(self: Line, connection: Any, text: str, *given: Any) -> Any:
+        found = await fetch(self, connection, text, *given)
+        if "json_to_recordset" in text and not written.is_set():
+            written.set()
+            await asyncio.Event().wait()
+        return found
+
+    h, go, begun, _ = at_the_gate()
+    await stage.put("a")
+    relay = stage.relay(h, handler("quick", Recorder()), at=None)
+    monkeypatch.setattr(Line, "_fetch", late)
+    monkeypatch.setattr(serving_steps, "ANSWER_SECONDS_MAX", 0.05)
+    task = asyncio.create_task(relay.run())
+    await asyncio.gather(begun.wait(), written.wait())
+    relay.stop()
+    await until(lambda: begins_nothing_more(relay))
+    go.set()
+    await task
+    assert await stage.events() == {"a": "delivered"}
 
 
 @pytest.mark.parametrize("name", ["outbox-read", "outbox-write", "outbox-Listener.run", "outbox-stop"])

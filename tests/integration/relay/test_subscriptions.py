@@ -21,7 +21,7 @@ from outbox_kernel.infrastructure.relay.subscription import Renaming
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from tests.domain import Announced, Noted
 from tests.relaying import Recorder, Stage, connected, handler
-from tests.serving import at_the_gate, has_run, serving
+from tests.serving import at_the_gate, has_begun, has_run, serving
 from tests.waiting import until
 
 SUBSCRIPTION = "SELECT patterns, retired_at IS NOT NULL, since FROM outbox_subscriptions WHERE name = $1"
@@ -283,6 +283,31 @@ async def test_a_relay_that_serves_hears_of_a_pause_and_of_its_end(stage: Stage)
         assert seen.seen == []
         assert await resume(desk, "h")
         await until(lambda: has_run(seen, 1))
+
+
+async def test_a_pause_lets_end_what_runs_and_begins_nothing_of_what_was_read(stage: Stage) -> None:
+    """R2, O1: a handler that must not run now does not go on through a batch."""
+    h, go, begun, seen = at_the_gate()
+    await stage.put("a", "b", "c", of=uuid4())
+    relay = stage.relay(h, at=None)
+    async with serving(relay):
+        await begun.wait()
+        assert await pause(Desk(stage.witness), "h")
+        await until(lambda: stands_still(relay, "h"))
+        go.set()
+        await until(lambda: is_at_rest(relay, "h"))
+        assert seen == ["a"]
+        assert await resume(Desk(stage.witness), "h")
+        await until(lambda: has_begun(seen, 3))
+    assert await stage.deliveries() == {}
+
+
+async def stands_still(relay: Any, name: str) -> bool:
+    return bool(relay._shift.subscribers[name].stands_still)  # noqa: SLF001 - nobody else can say
+
+
+async def is_at_rest(relay: Any, name: str) -> bool:
+    return bool(relay._shift.subscribers[name].workers.at_rest)  # noqa: SLF001 - as above
 
 
 # --- unknown ---------------------------------------------------------------------------------------------
