@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 from uuid import uuid4
 from zlib import crc32
@@ -23,13 +24,23 @@ if TYPE_CHECKING:
 EVERY = frozenset(range(SHARDS))
 
 
-def falls_to(name: str, shard: int, relays: Iterable[UUID], *, as_a_whole: bool) -> UUID | None:
-    """Return which of the relays that carry a subscription is to have its shard; every relay finds the same."""
-    every = sorted(relays)
-    if not every:
+def falls_to(
+    name: str, shard: int, carriers: Mapping[UUID, Mapping[str, int]], *, as_a_whole: bool
+) -> UUID | None:
+    """Return which of those that carry a subscription is to have its shard; every relay finds the same.
+
+    What is one relay's as a whole is that of the newest code: nobody else takes what it leaves (R9).
+    """
+    if not carriers:
         return None
+    newest = max(map(_versions, carriers.values()))
+    every = sorted(each for each in carriers if not as_a_whole or _versions(carriers[each]) == newest)
     # No hash of Python's, which differs from process to process.
     return every[(crc32(name.encode()) if as_a_whole else shard) % len(every)]
+
+
+def _versions(abilities: Mapping[str, int]) -> tuple[int, int]:
+    return len(abilities), sum(abilities.values())
 
 
 @attrs.define(eq=False)
@@ -53,24 +64,22 @@ class Ownership:
 
     async def balance(self) -> bool:
         """Look once who is there; return whether anything has changed hands."""
-        relays = {row["id"]: frozenset(row["carried"]) for row in await self.log.run(sql.LIVE_RELAYS)}
+        relays = {row["id"]: json.loads(row["abilities"]) for row in await self.log.run(sql.LIVE_RELAYS)}
         me = self.log.lease.relay
         wanted: list[tuple[str, int]] = []
         back: list[tuple[str, int]] = []
         leaving: dict[str, set[int]] = {}
         for row in await self.log.run(sql.CURSORS, names=sorted(self.subscribers)):
             name, shard = row["subscription"], row["shard"]
-            carriers = [relay for relay, carried in relays.items() if name in carried]
+            carriers = {relay: abilities[name] for relay, abilities in relays.items() if name in abilities}
             owner = falls_to(name, shard, carriers, as_a_whole=row["bounded"])
             if row["lease_relay"] is None and (self.takes_all or owner == me):
                 (back if row["is_to_go_back"] else wanted).append((name, shard))
             elif row["lease_relay"] == me and (row["is_to_go_back"] or owner not in (me, None)):
                 leaving.setdefault(name, set()).add(shard)
         gave = [
-            await self._leave(
-                subscriber, EVERY if subscriber.subscription.retired else leaving.get(name, set())
-            )
-            for name, subscriber in self.subscribers.items()
+            await self._leave(each, EVERY if each.subscription.retired else leaving.get(name, set()))
+            for name, each in self.subscribers.items()
         ]
         if any(gave):
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)

@@ -245,7 +245,7 @@ class Renaming:
             return []
         return [
             self.log.step(cursors.RENAME_CURSORS, **self.pairs),
-            self.log.step(sql.RETIRE, former=self.pairs["former"]),
+            self.log.step(sql.RETIRE_FORMER, **self.pairs),
             self.log.step(cursors.DROP_CURSORS),
             self.log.step(sql.RENAME_DELIVERIES, **self.pairs),
             self.log.step(sql.DROP_FORMER_DELIVERIES, **self.pairs),

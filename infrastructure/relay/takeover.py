@@ -85,14 +85,10 @@ class Upkeep:
             await self.log.line.fetch(SAY, self.channel, EVERYTHING)
 
     def _tell_death(self, delivery: Any) -> None:
+        handler, event_id = delivery["handler"], str(delivery["event_id"])
+        about = {"handler": handler, "event_id": event_id, "position": delivery["position"]}
         _log.critical(
             "handler %s is dead for event %s: retry or skip it: it kills the process",
-            *(delivery["handler"], delivery["event_id"]),
-            extra={
-                "action": "handler.dead",
-                "handler": delivery["handler"],
-                "event_id": str(delivery["event_id"]),
-                "position": delivery["position"],
-                "reason": "kills the process",
-            },
+            *(handler, event_id),
+            extra={"action": "handler.dead", **about, "reason": "kills the process"},
         )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import attrs
 
 from outbox_kernel.infrastructure.relay.cursor import Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.log import Found
-from outbox_kernel.infrastructure.relay.ownership import Ownership
+from outbox_kernel.infrastructure.relay.ownership import Ownership, falls_to
 from outbox_kernel.infrastructure.relay.rate import Bounds
 from outbox_kernel.infrastructure.relay.reading import Reading
 
@@ -184,3 +184,17 @@ def test_the_fewer_events_are_for_one_the_further_its_reads_look() -> None:
     for _ in range(5):
         read_for(many, one)
     assert looked == [1, 2, 4, 8, 8, 8, 4, 2, 1, 1]
+
+
+def test_what_is_one_relays_as_a_whole_is_that_of_the_newest_code() -> None:
+    """R9, R16: nobody else would take what older code leaves of it."""
+    older, newer = (
+        {"a.made": 1, "a.sent": 2},
+        [{"a.made": 1, "a.sent": 3}, {"a.made": 1, "a.sent": 2, "a.new": 1}],
+    )
+    for abilities in newer:
+        carriers: dict[UUID, dict[str, int]] = {uuid4(): older for _ in range(20)}
+        newest = uuid4()
+        carriers[newest] = abilities
+        assert falls_to("h", 0, carriers, as_a_whole=True) == newest
+        assert {falls_to("h", shard, carriers, as_a_whole=False) for shard in range(32)} == {*carriers}

@@ -88,8 +88,7 @@ UPDATE {outbox_cursors} AS cursor SET subscription = name FROM renamed WHERE cur
 
 # Everything by which ownership is decided: the live relays with what they carry, and the cursors of that.
 LIVE_RELAYS = Statement(
-    "SELECT id, array(SELECT jsonb_object_keys(abilities)) AS carried FROM {outbox_relays} "  # noqa: S608 - ours
-    f"WHERE takes_events AND expires_at > {NOW}"
+    f"SELECT id, abilities::text FROM {{outbox_relays}} WHERE takes_events AND expires_at > {NOW}"  # noqa: S608 - ours
 )
 CURSORS = Statement("""
 SELECT subscription, shard, lease_relay, rewind_to IS NOT NULL AS is_to_go_back, bounded
@@ -149,8 +148,9 @@ TAKE = _taken("rewind_to IS NULL")
 # done, and what an operator has skipped.
 _IS_AHEAD = f"""event.event_id = delivery.event_id
     AND delivery.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
+_STAYS_DEAD = f"delivery.takeovers >= 2 OR {IS_HALF_DONE}"
 _IS_READ_AGAIN = f"""NOT delivery.settled AND NOT {IS_SKIPPED}
-    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE"""
+    AND (delivery.status = 'dead' AND ({_STAYS_DEAD})) IS NOT TRUE"""
 
 # Drop the deliveries that are read again, once a cursor that is to go back has no owner: nobody reads ahead for it. Of
 # a turn all of them, or none while a relay has one in its hands: it may come to wait again, and to its turn, with
@@ -187,7 +187,8 @@ RETURNING delivery.handler, delivery.order_key
 )
 
 # Take cursors that are to go back, ahead of which nothing is left that is read again. What was skipped there gets its
-# delivery back in the same moment, so that whoever reads it leaves it to that.
+# delivery back in the same moment, so that whoever reads it leaves it to that. What is dead there and let later ones
+# pass is read again: with it goes the receipt that kept a late run from having its effect.
 TAKE_BACK = _taken(
     f"""rewind_to IS NOT NULL AND NOT EXISTS (
       SELECT FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event
@@ -196,6 +197,15 @@ TAKE_BACK = _taken(
   UPDATE {{outbox_deliveries}} AS delivery SET status = 'waiting', updated_at = {NOW}
   FROM {{outbox_events}} AS event, free AS cursor
   WHERE delivery.handler = cursor.subscription AND delivery.status = 'skipped' AND {IS_SKIPPED} AND {_IS_AHEAD}
+), tried_again AS (
+  DELETE FROM {{outbox_deliveries}} AS delivery USING {{outbox_events}} AS event, free AS cursor
+  WHERE delivery.handler = cursor.subscription AND delivery.status = 'dead' AND delivery.settled
+    AND ({_STAYS_DEAD}) IS NOT TRUE AND {_IS_AHEAD}
+  RETURNING delivery.event_id, delivery.handler
+), allowed_again AS (
+  DELETE FROM {{outbox_receipts}} AS receipt USING tried_again
+  WHERE receipt.event_id = tried_again.event_id AND receipt.handler = tried_again.handler
+    AND receipt.outcome = 'skipped'
 )""",  # noqa: S608 - the rules are ours
 )
 

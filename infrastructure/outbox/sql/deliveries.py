@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, MOMENTS, NOW, SIZE, like
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
+from outbox_kernel.infrastructure.outbox.sql.passing import is_ahead
 
 # Take deliveries whose turn it is: per order_key and handler the lowest unsettled one, if it is waiting and
 # its time has come, with those that follow it.
@@ -18,7 +19,8 @@ from outbox_kernel.infrastructure.outbox.sql.named import Statement
 # - Of handlers that run code, which may kill the process, what was taken over twice is a suspect.
 # - What is unnested is selected first: of an array that it knows the planner counts the elements, prefers a plan for
 #   just these, and plans each call anew, which takes twice as long as to run it.
-# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run.
+# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run; but not
+#   before the handler has come to it, which would find no trace of that and run it.
 # - The last row is the scan's own report: without it, one that found nothing could not say why.
 _TAKE = """
 WITH RECURSIVE <lease>, hop AS (
@@ -52,7 +54,7 @@ WITH RECURSIVE <lease>, hop AS (
     -- Under a retired name nothing may run: what comes before it may have the handler's next name already.
     SELECT FROM {outbox_subscriptions}
     WHERE name = head.handler AND (paused_at IS NOT NULL OR retired_at IS NOT NULL))
-  AND EXISTS (
+  AND NOT <head is ahead> AND EXISTS (
     SELECT FROM ability WHERE ability.handler = head.handler AND event.event_type LIKE ability.pattern
       AND event.event_version <= ability.event_version
       AND (
@@ -75,7 +77,7 @@ WITH RECURSIVE <lease>, hop AS (
   FROM taken CROSS JOIN LATERAL (
     SELECT delivery.*, delivery.position = taken.position OR (
              delivery.status = 'waiting' AND NOT (takeovers >= 2 AND delivery.handler = ANY (:run_code::text[]))
-             AND delivery.available_at <= <now>
+             AND delivery.available_at <= <now> AND NOT <delivery is ahead>
              AND EXISTS (
                SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
                WHERE ability.handler = delivery.handler AND event.event_type LIKE ability.pattern
@@ -132,6 +134,8 @@ TAKE_DELIVERIES = Statement(
     .replace("<moments>", MOMENTS)
     .replace("<size>", SIZE)
     .replace("<is skipped>", IS_SKIPPED.replace("delivery.", "claimed."))
+    .replace("<head is ahead>", is_ahead("head"))
+    .replace("<delivery is ahead>", is_ahead("delivery"))
     .replace("<now>", NOW)
 )
 

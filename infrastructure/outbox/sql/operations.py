@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 )
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
-from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
+from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, is_ahead
 from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 # One operator at a time, so that two of them never wait for each other in a ring.
@@ -64,11 +64,12 @@ ORDER BY position, handler FOR UPDATE
 
 # Let deliveries run again from the start, their skipping undone. What was suspected of killing processes stays a
 # suspect, or it would take its neighbours along first. What is half done would meet its receipt, and be done with the
-# other half missing: it is left.
+# other half missing: it is left. What was skipped ahead of its handler needs no delivery any more.
 _UNLESS_HALF_DONE = " AND NOT wanted.half_done"
 _RETRY = f"""
 WITH wanted AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, coalesce({IS_HALF_DONE}, false) AS half_done
+  SELECT delivery.event_id, delivery.handler, coalesce({IS_HALF_DONE}, false) AS half_done,
+         {is_ahead("delivery")} AS is_ahead
   FROM {{outbox_deliveries}} AS delivery
   JOIN unnest(:event_ids::uuid[], :handlers::text[]) AS chosen (event_id, handler) USING (event_id, handler)
 ), retried AS (
@@ -80,14 +81,21 @@ WITH wanted AS MATERIALIZED (
       updated_at = {NOW}
   FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
-    AND delivery.status IN ('waiting', 'dead', 'skipped'){_UNLESS_HALF_DONE}
+    AND delivery.status IN ('waiting', 'dead', 'skipped') AND NOT is_ahead{_UNLESS_HALF_DONE}
   RETURNING delivery.event_id, delivery.handler, wanted.half_done
+), dropped AS (
+  DELETE FROM {{outbox_deliveries}} AS delivery USING wanted
+  WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler AND is_ahead
+    AND delivery.status IN ('waiting', 'skipped')
+  RETURNING delivery.event_id, delivery.handler, false AS half_done
+), due AS (
+  SELECT * FROM retried UNION ALL SELECT * FROM dropped
 ), allowed_again AS (
-  DELETE FROM {{outbox_receipts}} AS receipt USING retried
-  WHERE receipt.event_id = retried.event_id AND receipt.handler = retried.handler
-    AND (receipt.outcome = 'skipped' OR retried.half_done)
+  DELETE FROM {{outbox_receipts}} AS receipt USING due
+  WHERE receipt.event_id = due.event_id AND receipt.handler = due.handler
+    AND (receipt.outcome = 'skipped' OR due.half_done)
 )
-SELECT event_id, handler FROM retried
+SELECT event_id, handler FROM due
 """  # noqa: S608 - the rules are ours
 RETRY = Statement(_RETRY)
 

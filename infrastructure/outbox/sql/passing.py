@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import is_passed, shard
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, is_passed, shard
 
 # The cursor of `subscription` that `event` is for.
 OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard('event')}"
+
+
+def is_ahead(delivery: str) -> str:
+    """Return whether a delivery was skipped before its handler came to the event, and is to wait for that."""
+    return f"""({IS_SKIPPED.replace("delivery.", f"{delivery}.")} AND (
+      SELECT {is_passed("event", "cursor")}
+      FROM {{outbox_log}} AS event JOIN {{outbox_cursor_places}} AS cursor ON cursor.shard = {shard("event")}
+      WHERE event.position = {delivery}.position AND cursor.subscription = {delivery}.handler LIMIT 1) IS FALSE)"""  # noqa: S608 - the words are ours
+
 
 _FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.number = progress.server)"
 

@@ -77,11 +77,19 @@ SELECT EXISTS (SELECT FROM {outbox_relays} WHERE abilities ?| :former::text[])
     OR EXISTS (SELECT FROM {outbox_subscriptions} WHERE name = ANY (:former::text[]) AND retired_at IS NULL) AS found
 """)
 
-# The former name is due no longer.
-RETIRE = Statement(f"""
-UPDATE {{outbox_subscriptions}} SET retired_at = {NOW}, revision = revision + 1
-WHERE name = ANY (:former::text[]) AND retired_at IS NULL
-RETURNING name
+# The former name is due no longer; what was held under it is held under the new one.
+RETIRE_FORMER = Statement(f"""
+WITH renamed AS MATERIALIZED (
+  SELECT pair.name, former.name AS former, paused_at
+  FROM unnest(:names::text[], :former::text[]) AS pair (name, former)
+  JOIN {{outbox_subscriptions}} AS former ON former.name = pair.former
+  WHERE retired_at IS NULL
+), held AS (
+  UPDATE {{outbox_subscriptions}} AS present SET paused_at = renamed.paused_at, revision = revision + 1
+  FROM renamed WHERE present.name = renamed.name AND renamed.paused_at IS NOT NULL AND present.paused_at IS NULL
+)
+UPDATE {{outbox_subscriptions}} AS present SET retired_at = {NOW}, paused_at = NULL, revision = revision + 1
+FROM renamed WHERE present.name = renamed.former
 """)  # noqa: S608 - the rule is ours
 
 # All that are due for something, with the revision that tells of any change.

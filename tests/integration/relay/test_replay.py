@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_kernel.infrastructure.operations import Desk, Selection
-from outbox_kernel.infrastructure.operations.mending import choose_for_skip, skip
+from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
 from outbox_kernel.kernel import Reject, Unavailable
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import has_run, serving
@@ -173,6 +173,62 @@ async def test_what_is_skipped_before_it_is_read_is_not_handled(stage: Stage) ->
     assert seen.seen == ["a", "c"]
     assert await stage.events() == {"a": "delivered", "b": "delivered", "c": "delivered"}
     assert await stage.receipts() == [("b", "h", "skipped")]
+
+
+async def test_what_is_skipped_far_ahead_is_not_handled_either(stage: Stage) -> None:
+    """R4, R6: its delivery is there long before the handler comes to it, and again after it has gone back."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen))
+    whats = [f"{number}" for number in range(8)]
+    await stage.put(*whats)
+    desk = Desk(stage.witness)
+    event = (await stage.event("7"))["event_id"]
+    await skip(desk, await choose_for_skip(desk, Selection(event, "h")))
+    for _ in range(2):
+        await stage.drain(handler("h", seen), batch_size_max=1)
+        assert await stage.deliveries() == {("7", "h"): "skipped"}
+        await rewind(stage, "h")
+    assert seen.seen == whats[:-1] * 2
+
+
+async def test_what_is_retried_before_its_handler_comes_to_it_waits_for_its_turn(stage: Stage) -> None:
+    """R4: its skip is as if it had never been."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen))
+    await stage.put("a", "b", "c", of=uuid4())
+    desk = Desk(stage.witness)
+    event = (await stage.event("c"))["event_id"]
+    await skip(desk, await choose_for_skip(desk, Selection(event, "h")))
+    assert (await retry(desk, await choose_for_retry(desk, Selection(event, "h")))).changed == 1
+    await stage.drain(handler("h", seen), batch_size_max=1)
+    assert seen.seen == ["a", "b", "c"]
+    assert await stage.deliveries() == {}
+    assert await stage.receipts() == []
+
+
+@pytest.mark.parametrize("again", ["succeeds", "fails"])
+async def test_a_dead_letter_that_let_later_ones_pass_is_tried_again(stage: Stage, again: str) -> None:
+    """R7, R17: the receipt that kept a late run from its effect goes with it, and nobody takes it for a skip."""
+    errors = {"b": [Reject("not yet"), *([Reject("never")] if again == "fails" else [])]}
+
+    async def act(event: Any) -> None:
+        if waiting := errors.get(event.what):
+            raise waiting.pop(0)
+        await stage.enter(event.what)
+
+    h = handler("h", act, on_dead="continue")
+    await stage.put("a", "b", "c", of=uuid4())
+    await stage.drain(h)
+    assert (await stage.deliveries())["b", "h"] == "dead"
+    await rewind(stage, "h")
+    await stage.drain(h)
+    if again == "succeeds":
+        assert await stage.journal() == ["a", "b", "c"]
+        assert ("b", "h") not in await stage.deliveries()
+    else:
+        assert (await stage.status("b"))["error_message"] == "Reject: never"
+        assert (await stage.deliveries())["b", "h"] == "dead"
+        assert ("b", "h", "skipped") in await stage.receipts()
 
 
 async def test_what_is_skipped_while_it_runs_is_not_tried_again(stage: Stage) -> None:

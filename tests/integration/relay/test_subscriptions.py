@@ -269,6 +269,20 @@ async def test_what_waits_for_a_paused_handler_is_not_taken(stage: Stage) -> Non
     assert seen.seen == ["a", "a"]
 
 
+async def test_who_is_paused_is_paused_under_a_new_name_too(stage: Stage) -> None:
+    """R2: until somebody lets it go on, which newer code does not."""
+    seen = Recorder()
+    await stage.drain(handler("former", seen))
+    await change(stage, "former", "paused_at = now()")
+    await stage.put("a")
+    renamed = handler("now", seen, renamed_from="former")
+    await stage.drain(renamed)
+    assert seen.seen == []
+    assert await resume(Desk(stage.witness), "now")
+    await stage.drain(renamed)
+    assert seen.seen == ["a"]
+
+
 async def test_a_relay_that_serves_hears_of_a_pause_and_of_its_end(stage: Stage) -> None:
     """R2: with no poll to remind it, and nothing else to read."""
     seen, other, desk = Recorder(), Recorder(), Desk(stage.witness)
