@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from attrs import Attribute
 
 
+_ranges: dict[str, str] = {}
+"""What each variable may be, as it is bounded: a text that is no number at all is told of it too."""
+
+
 def between(variable: str, low: float, high: float) -> Callable[[object, Attribute[Any], float | None], None]:
     """Return a validator; None, where a field allows it, is no number."""
+    span = _ranges[variable] = f" from {_told(low)} to {_told(high)}"
 
     def check(_: object, __: Attribute[Any], value: float | None) -> None:
         if value is not None and not low <= value <= high:
-            raise BadSetting(variable, f"is {_told(value)}: give a number from {_told(low)} to {_told(high)}")
+            raise BadSetting(variable, f"is {_told(value)}: give a number{span}")
 
     return check
 
@@ -28,7 +33,7 @@ def whole(variable: str, text: str, *, also: str = "") -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadSetting(variable, f"is {_shortened(text)!r}: give a whole number{also}") from None
+        raise _none(variable, text, "a whole number", also) from None
 
 
 def number(variable: str, text: str, *, also: str = "") -> float:
@@ -36,7 +41,11 @@ def number(variable: str, text: str, *, also: str = "") -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadSetting(variable, f"is {_shortened(text)!r}: give a number{also}") from None
+        raise _none(variable, text, "a number", also) from None
+
+
+def _none(variable: str, text: str, what: str, also: str) -> BadSetting:
+    return BadSetting(variable, f"is {_shortened(text)!r}: give {what}{_ranges.get(variable, '')}{also}")
 
 
 def _told(value: float) -> str:

@@ -12,6 +12,7 @@ import click
 from outbox_kernel.infrastructure.addresses import listen, url_of
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.limits import POOL_WAIT_SECONDS_MAX
+from outbox_kernel.infrastructure.cli.numbers import Whole
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
@@ -44,7 +45,9 @@ HOST_VARIABLE = "OUTBOX_API_HOST"
 def address_options(function: Callable[..., None]) -> Callable[..., None]:
     """Take --host and --port."""
     host = click.option("--host", help="Where to listen; OUTBOX_API_HOST, else 127.0.0.1.")
-    port = click.option("--port", type=int, help="0 takes any that is free; OUTBOX_API_PORT, else 8000.")
+    port = click.option(
+        "--port", type=Whole(0, 65_535), help="0 takes any that is free; OUTBOX_API_PORT, else 8000."
+    )
     return host(port(function))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -11,6 +10,7 @@ from uuid import UUID
 import click
 
 from outbox_kernel.infrastructure.cli.limits import POSITION_DIGITS_MAX
+from outbox_kernel.infrastructure.cli.numbers import Number, Whole
 from outbox_kernel.infrastructure.operations import AggregateKey, desk
 from outbox_kernel.infrastructure.operations.selection import Moment
 from outbox_kernel.infrastructure.settings import Settings
@@ -57,16 +57,6 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         except UnicodeEncodeError:
             self.fail(f"{value!r} is no UTF-8, and nothing in a database is named so", param, ctx)
         return str(value)
-
-
-class _Days(click.FloatRange):
-    """A range that lets in no NaN, which is neither below nor above anything."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        days: float = super().convert(value, param, ctx)
-        if math.isnan(days):
-            self.fail(f"{value!r} is no number of days", param, ctx)
-        return days
 
 
 class _Aggregate(click.ParamType):  # type: ignore[type-arg]  # as above
@@ -118,10 +108,10 @@ class _Event(click.ParamType):  # type: ignore[type-arg]  # as above
 
 
 TEXT = _Text()
-DAYS = _Days(min=0, max=36_500)
+DAYS = Number(min=0, max=36_500)
 AGGREGATE = _Aggregate()
 MOMENT = _Moment()
 EVENT_ID = click.UUID
 EVENT = _Event()
-LIMIT = click.IntRange(min=1, max=100_000)
-POSITION = click.IntRange(min=1, max=10**POSITION_DIGITS_MAX)
+LIMIT = Whole(min=1, max=100_000)
+POSITION = Whole(min=1, max=10**POSITION_DIGITS_MAX)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from outbox_kernel.infrastructure.cli.numbers import Whole
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.postgres.engine import parse_url
@@ -24,9 +25,13 @@ class NoBenchmarks(InfrastructureError):
     """The measurements are part of the repository, not of the wheel."""
 
 
-@click.group("bench")
-def command() -> None:
+@click.group("bench", invoke_without_command=True, no_args_is_help=False)
+@click.pass_context
+def command(context: click.Context) -> None:
     """Measure on the server of DATABASE_URL, in a database of its own, or on the embedded PostgreSQL."""
+    if context.invoked_subcommand is None:
+        _require_checkout()
+        raise click.exceptions.NoArgsIsHelpError(context)
 
 
 @command.command("api")
@@ -60,9 +65,7 @@ def hostile(*, short: bool, as_json: bool) -> None:
 
 @command.command("dashboard")
 @click.option("--short", is_flag=True, help="Few events, to see that it works; the figures mean little.")
-@click.option(
-    "--events", type=click.IntRange(100), help="So many, instead of the ten million that are meant."
-)
+@click.option("--events", type=Whole(100), help="So many, instead of the ten million that are meant.")
 @json_option
 def dashboard(*, short: bool, events: int | None, as_json: bool) -> None:
     """Measure what each page of the dashboard costs with ten million events, beside what it costs with none."""
@@ -139,7 +142,11 @@ def _database_explained() -> Iterator[None]:
         yield
 
 
-def _measurement(name: str) -> Any:
+def _require_checkout() -> None:
     if find_spec("benchmarks") is None:
         raise NoBenchmarks("there are no benchmarks here: run `outbox bench` in a checkout of the repository")
+
+
+def _measurement(name: str) -> Any:
+    _require_checkout()
     return import_module(f"benchmarks.{name}")

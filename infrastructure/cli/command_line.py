@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -112,6 +113,17 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         return cast("click.Command", getattr(import_module(f"{__package__}.{module}"), attribute))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the one that is called, or say which may be meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            if near:
+                raise click.UsageError(f"there is no command {args[0]!r}: write `outbox {near[0]}`")
+            raise click.UsageError(f"there is no command {args[0]!r}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List them without importing any."""

@@ -14,6 +14,7 @@ from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.limits import PREFETCH_MAX
+from outbox_kernel.infrastructure.cli.numbers import Whole
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
@@ -45,7 +46,7 @@ class QueueUnhandled(InfrastructureError):
 @click.option("--once", is_flag=True, help="End when the queues are empty and what was in them is handled.")
 @click.option(
     "--prefetch",
-    type=click.IntRange(1, PREFETCH_MAX),
+    type=Whole(1, PREFETCH_MAX),
     default=250,
     show_default=True,
     help="How many messages of a queue may be here, in memory, and not yet stored.",

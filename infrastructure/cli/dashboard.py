@@ -15,6 +15,7 @@ import click
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.cli.at_desk import TEXT
 from outbox_kernel.infrastructure.cli.limits import GRACE_SECONDS
+from outbox_kernel.infrastructure.cli.numbers import Whole
 from outbox_kernel.infrastructure.cli.output import json_option
 from outbox_kernel.infrastructure.cli.serving import run_loop
 from outbox_kernel.infrastructure.dashboard.security import is_loopback
@@ -45,7 +46,7 @@ KEY_VARIABLE = "OUTBOX_DASHBOARD_KEY"
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65_535),
+    type=Whole(0, 65_535),
     default=PORT,
     show_default=True,
     help="0 takes any that is free.",

@@ -13,6 +13,7 @@ from outbox_kernel.infrastructure.brokers.topology import DEAD_LETTER_QUEUE
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.at_desk import TEXT
 from outbox_kernel.infrastructure.cli.limits import LISTED_MAX
+from outbox_kernel.infrastructure.cli.numbers import Whole
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows, progress
 from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.infrastructure.settings import Settings
@@ -40,7 +41,7 @@ def command() -> None:
 @_from
 @_id
 @_queue
-@click.option("--limit", type=click.IntRange(1), default=LISTED_MAX, show_default=True, help="How many.")
+@click.option("--limit", type=Whole(1), default=LISTED_MAX, show_default=True, help="How many.")
 @json_option
 def list_(*, source: str, message_id: str | None, queue: str | None, limit: int, as_json: bool) -> None:
     """List them with their reasons, the oldest first; they stay where they are."""

@@ -128,7 +128,7 @@ def _require_named_database(settings: Settings) -> None:
 
 def _tell(steps: Sequence[Step], what_was_done: str) -> None:
     if not steps:
-        click.echo("nothing to do, the database is there already")
+        click.echo("nothing to do, the database is up to date")
         return
     print_rows([_row(step) for step in steps])
     click.echo(f"{len(steps)} {'migration' if len(steps) == 1 else 'migrations'} {what_was_done}")

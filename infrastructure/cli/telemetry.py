@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from outbox_kernel.infrastructure.cli.numbers import Number
 from outbox_kernel.infrastructure.cli.output import json_option, print_json
 from outbox_kernel.infrastructure.telemetry.alerts import RUNBOOK, as_yaml, rules
 from outbox_kernel.infrastructure.telemetry.limits import LAG_SECONDS
@@ -26,7 +27,7 @@ def grafana(*, as_json: bool) -> None:  # noqa: ARG001 - it is JSON in any case
 @command.command("alerts")
 @click.option(
     "--lag-seconds",
-    type=click.FloatRange(min=1.0),
+    type=Number(min=1.0),
     default=LAG_SECONDS,
     show_default=True,
     help="An event is old that has waited for so long.",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from outbox_kernel.infrastructure.cli.limits import TOKEN_HOURS, TOKEN_HOURS_MAX
+from outbox_kernel.infrastructure.cli.numbers import Number
 from outbox_kernel.infrastructure.cli.output import json_option, print_json
 from outbox_kernel.infrastructure.dev import DevFolder, default_folder
 from outbox_kernel.infrastructure.discovery import project_folder
@@ -14,19 +15,11 @@ from outbox_kernel.infrastructure.http import HttpSettings
 from outbox_kernel.infrastructure.http.tokens import sign
 
 
-def _check_hours(_context: click.Context, _option: click.Parameter, hours: float) -> float:
-    # click's own range lets in what is no number.
-    if not 0 < hours <= TOKEN_HOURS_MAX:
-        raise click.BadParameter(f"{hours:g} is not more than 0 and at most {TOKEN_HOURS_MAX:,.0f}")
-    return hours
-
-
 @click.command("token")
 @click.argument("subject")
 @click.option(
     "--hours",
-    type=float,
-    callback=_check_hours,
+    type=Number(0, TOKEN_HOURS_MAX, min_open=True),
     default=TOKEN_HOURS,
     show_default=True,
     help="How long it lasts.",

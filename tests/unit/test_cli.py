@@ -166,3 +166,47 @@ def test_what_names_no_event_is_told_what_does(capsys: pytest.CaptureFixture[str
     code, _, err = run(capsys, "show", "--", word)
     assert code == 2
     assert f"{word!r} is no event; give the position or the id that `outbox events` lists" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["events", "--limit", "abc"], "'--limit': 'abc'; give a whole number from 1 to 100000"),
+        (["events", "--limit", "-4"], "'--limit': '-4'; give a whole number from 1 to 100000"),
+        (["telemetry", "alerts", "--lag-seconds", "0"], "'--lag-seconds': '0'; give a number from 1 on"),
+        (["token", "ada", "--hours", "nan"], "'--hours': 'nan'; give a number above 0 and up to 87600"),
+        (["api", "--port", "http"], "'--port': 'http'; give a whole number from 0 to 65535"),
+    ],
+)
+def test_where_a_number_may_not_stand_it_says_which_may(
+    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: Invalid value for {sentence}: see `outbox ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        ("retri", "there is no command 'retri': write `outbox retry`"),
+        ("statsu", "there is no command 'statsu': write `outbox status`"),
+        ("xyz", "there is no command 'xyz': see `outbox --help`"),
+    ],
+)
+def test_for_a_misspelt_command_the_nearest_is_named(
+    capsys: pytest.CaptureFixture[str], typed: str, sentence: str
+) -> None:
+    assert run(capsys, typed) == (2, "", f"error: {sentence}\n")
+
+
+def test_without_a_checkout_nothing_is_measured_and_it_says_where(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outbox_kernel.infrastructure.cli.bench.find_spec", lambda _: None)
+    sentence = "there are no benchmarks here: run `outbox bench` in a checkout of the repository"
+    assert run(capsys, "bench") == (1, "", f"error: {sentence}\n")
+    monkeypatch.undo()
+    code, _, err = run(capsys, "bench")
+    assert code == 2
+    assert "Usage: outbox bench" in err

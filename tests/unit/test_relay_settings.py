@@ -47,10 +47,14 @@ def test_every_variable_is_read() -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "sentence"),
     [
-        ("OUTBOX_POLL_INTERVAL", "soon", "OUTBOX_POLL_INTERVAL is 'soon': give a number"),
+        ("OUTBOX_POLL_INTERVAL", "soon", "OUTBOX_POLL_INTERVAL is 'soon': give a number from 0.01 to 3600"),
         ("OUTBOX_POLL_INTERVAL", "0", "OUTBOX_POLL_INTERVAL is 0: give a number from 0.01 to 3600"),
-        ("OUTBOX_BATCH_SIZE", "2.5", "OUTBOX_BATCH_SIZE is '2.5': give a whole number"),
-        ("OUTBOX_CLEANUP_DAYS", "always", "OUTBOX_CLEANUP_DAYS is 'always': give a number, or never"),
+        ("OUTBOX_BATCH_SIZE", "2.5", "OUTBOX_BATCH_SIZE is '2.5': give a whole number from 1 to 10000"),
+        (
+            "OUTBOX_CLEANUP_DAYS",
+            "always",
+            "OUTBOX_CLEANUP_DAYS is 'always': give a number from 0 to 36500, or never",
+        ),
         ("OUTBOX_CHANNEL", "no channel", "OUTBOX_CHANNEL is 'no channel', which names no channel"),
     ],
 )

@@ -336,7 +336,10 @@ async def test_it_reads_the_settings_of_the_environment(
     ("environment", "sentence"),
     [
         ({"OUTBOX_POL_INTERVAL": "1"}, "^OUTBOX_POL_INTERVAL is no setting, .*: write OUTBOX_POLL_INTERVAL"),
-        ({"OUTBOX_POLL_INTERVAL": "soon"}, "^OUTBOX_POLL_INTERVAL is 'soon': give a number"),
+        (
+            {"OUTBOX_POLL_INTERVAL": "soon"},
+            "^OUTBOX_POLL_INTERVAL is 'soon': give a number from 0.01 to 3600",
+        ),
         ({"DATABASE_URL": ""}, "^DATABASE_URL is not set: write"),
         ({"DATABASE_URL": "mysql://a/b"}, "^DATABASE_URL begins with mysql://"),
         ({"OUTBOX_LISTEN_URL": "mysql://a/b"}, "^OUTBOX_LISTEN_URL begins with mysql://"),

@@ -48,11 +48,11 @@ def test_each_variable_is_read() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
     [
-        ("OUTBOX_API_PORT", "http", "is 'http': give a whole number"),
+        ("OUTBOX_API_PORT", "http", "is 'http': give a whole number from 0 to 65535"),
         ("OUTBOX_API_PORT", "70000", "is 70000: give a number from 0 to 65535"),
         ("OUTBOX_API_PORT", "9" * 400, "is 9{39}…: give a number from 0 to 65535"),
         ("OUTBOX_API_RELAY", "perhaps", "is 'perhaps': write yes or no"),
-        ("OUTBOX_API_REQUEST_SECONDS", "soon", "is 'soon': give a number"),
+        ("OUTBOX_API_REQUEST_SECONDS", "soon", "is 'soon': give a number from 0.01 to 3600"),
     ],
 )
 def test_a_bad_value_is_one_sentence(variable: str, value: str, sentence: str) -> None:

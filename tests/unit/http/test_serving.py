@@ -111,7 +111,7 @@ def test_a_token_has_an_end_that_a_clock_can_show(
     code, out, error = said(capsys, "token", "ada", f"--hours={hours}")
     assert (code, out) == (2, "")
     assert error.startswith("error: Invalid value for '--hours': ")
-    assert "is not more than 0 and at most 87,600" in error
+    assert "give a number above 0 and up to 87600: see" in error
 
 
 @pytest.mark.parametrize("subject", ["", " ", "a\ud800", "a\nb", "u" * 201])
