@@ -111,7 +111,6 @@ TEXT = _Text()
 DAYS = Number(min=0, max=36_500)
 AGGREGATE = _Aggregate()
 MOMENT = _Moment()
-EVENT_ID = click.UUID
 EVENT = _Event()
 LIMIT = Whole(min=1, max=100_000)
 POSITION = Whole(min=1, max=10**POSITION_DIGITS_MAX)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT_ID, TEXT, ask_first, at_desk, yes_option
+from outbox_kernel.infrastructure.cli.at_desk import AGGREGATE, EVENT, TEXT, ask_first, at_desk, yes_option
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
 from outbox_kernel.infrastructure.operations import Selection, mending
+from outbox_kernel.infrastructure.operations.finding import id_of
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.plain_text import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations import AggregateKey, Desk
@@ -26,7 +27,7 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say which deliveries are meant."""
     for add in reversed(
         (
-            click.argument("event", type=EVENT_ID, required=False),
+            click.argument("event", type=EVENT, required=False),
             click.option("--handler", type=TEXT, metavar="NAME", help="Only deliveries to this handler."),
             click.option("--aggregate", type=AGGREGATE, help="Only those of this aggregate: TYPE:ID, or ID."),
             click.option(
@@ -56,12 +57,12 @@ def selecting(command: Callable[..., None]) -> Callable[..., None]:
 def retry(*, skipped: bool, again: bool, yes: bool, as_json: bool, **words: Any) -> None:
     """Run again, from the start and in order, what is dead or waits for another attempt.
 
-    Name one EVENT, or say which by --handler, --aggregate, --type, or --all.
+    Name one EVENT by its id or its position, or say which by --handler, --aggregate, --type, or --all.
     """
-    selection = _selection(**words)
+    selected = _selected(**words)
 
     async def choose(desk: Desk) -> list[Chosen]:
-        return await mending.choose_for_retry(desk, selection, skipped=skipped)
+        return await mending.choose_for_retry(desk, await selected(desk), skipped=skipped)
 
     _change("retry", "retried", choose, partial(mending.retry, again=again), yes=yes, as_json=as_json)
 
@@ -74,36 +75,42 @@ def retry(*, skipped: bool, again: bool, yes: bool, as_json: bool, **words: Any)
 def skip(*, waiting: bool, yes: bool, as_json: bool, **words: Any) -> None:
     """Let events pass without their handler's effect, so that later ones get their turn.
 
-    Name one EVENT, or say which by --handler, --aggregate, --type, or --all: then it is what failed.
-    `outbox retry` undoes it.
+    Name one EVENT by its id or its position, or say which by --handler, --aggregate, --type, or --all: then it is
+    what failed. EVENT --handler NAME is also for an event that the handler has yet to come to. `outbox retry`
+    undoes it.
     """
-    selection = _selection(**words)
+    selected = _selected(**words)
 
     async def choose(desk: Desk) -> list[Chosen]:
-        return await mending.choose_for_skip(desk, selection, all_waiting=waiting)
+        return await mending.choose_for_skip(desk, await selected(desk), all_waiting=waiting)
 
     _change("skip", "skipped", choose, mending.skip, yes=yes, as_json=as_json)
 
 
-def _selection(
+def _selected(
     *,
-    event: UUID | None,
+    event: UUID | int | None,
     handler: str | None,
     aggregate: AggregateKey | None,
     event_type: str | None,
     everything: bool,
-) -> Selection:
+) -> Callable[[Desk], Awaitable[Selection]]:
     many = aggregate is not None or event_type is not None or everything
     if event is None and handler is None and not many:
         raise click.UsageError(
-            "say which: an event's id, --handler, --aggregate, --type, or --all",
+            "say which: an event's id or position, --handler, --aggregate, --type, or --all",
             click.get_current_context(),
         )
     if event is not None and many:
         raise click.UsageError(
-            "an event's id goes with --handler alone: it names one event already", click.get_current_context()
+            "EVENT goes with --handler alone: it names one event already", click.get_current_context()
         )
-    return Selection(event, handler, aggregate, event_type)
+
+    async def selected(desk: Desk) -> Selection:
+        event_id = None if event is None else await id_of(desk, event)
+        return Selection(event_id, handler, aggregate, event_type)
+
+    return selected
 
 
 def _change(

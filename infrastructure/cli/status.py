@@ -75,7 +75,7 @@ def _backlog(seen: Overview) -> None:
     )
     if seen.oldest:
         what = f"{printable(seen.oldest.event_type)} {seen.oldest.event_id}, {seen.oldest.status}"
-        click.echo(f"oldest undelivered: {what} since {seconds(seen.oldest.age_seconds)}")
+        click.echo(f"oldest undelivered: {what} for {seconds(seen.oldest.age_seconds)}")
 
 
 def at_least(number: int, *, is_more: bool) -> str:
@@ -95,7 +95,7 @@ def _subscriptions(seen: Overview) -> None:
                 "queue": each.source,
                 "live relays": each.carried_by,
                 "behind": at_least(each.lag_events, is_more=each.lag_is_at_least),
-                "since": "" if each.lag_seconds is None else seconds(each.lag_seconds),
+                "oldest": "" if each.lag_seconds is None else seconds(each.lag_seconds),
                 "waiting": each.waiting,
                 "leased": each.leased,
                 "dead": each.dead,

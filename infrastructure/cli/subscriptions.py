@@ -9,7 +9,7 @@ import click
 
 from outbox_kernel.infrastructure.cli.at_desk import (
     AGGREGATE,
-    EVENT_ID,
+    EVENT,
     MOMENT,
     POSITION,
     TEXT,
@@ -19,6 +19,7 @@ from outbox_kernel.infrastructure.cli.at_desk import (
 )
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, progress
 from outbox_kernel.infrastructure.operations import replaying, subscriptions
+from outbox_kernel.infrastructure.operations.finding import id_of
 from outbox_kernel.infrastructure.operations.selection import NothingFound
 from outbox_kernel.infrastructure.plain_text import count, printable
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from outbox_kernel.infrastructure.operations import AggregateKey, Desk
-    from outbox_kernel.infrastructure.operations.replaying import Rewound
+    from outbox_kernel.infrastructure.operations.replaying import Replayed, Rewound
     from outbox_kernel.infrastructure.operations.selection import Moment
 
 
@@ -80,22 +81,22 @@ def retire(*, name: str, pattern: str | None, yes: bool, as_json: bool) -> None:
 @click.argument("name", type=TEXT)
 @click.option("--since", type=MOMENT, help="All that was stored since: a moment, or an age such as 7d.")
 @click.option("--from-position", "position", type=POSITION, help="All from this position on.")
-@click.option("--event", "event_id", type=EVENT_ID, help="This event alone.")
+@click.option("--event", type=EVENT, help="This event alone, by its id or its position.")
 @click.option("--aggregate", type=AGGREGATE, help="The events of this aggregate alone: TYPE:ID, or ID.")
 @click.option("--again", is_flag=True, help="Let effects that have happened happen again.")
 @json_option
 def replay(*, name: str, again: bool, as_json: bool, **words: Any) -> None:
     """Give the handler or publisher NAME the past again, in order: say from where on, or which events.
 
-    Its receipts keep effects from happening twice, unless --again is said. A handler that commits nothing leaves
-    none.
+    Its receipts keep effects from happening twice, unless --again is said. Only what has a receipt is known to be
+    handled: a handler that commits nothing leaves none, and its effects happen again without --again as well.
     """
     if sum(word is not None for word in words.values()) != 1:
         raise click.UsageError(
             "say which: --since, --from-position, --event or --aggregate", click.get_current_context()
         )
     if words["since"] is None and words["position"] is None:
-        _replay_some(name, words["event_id"], words["aggregate"], again=again, as_json=as_json)
+        _replay_some(name, words["event"], words["aggregate"], again=again, as_json=as_json)
     else:
         _rewind(name, words["since"], words["position"], again=again, as_json=as_json)
 
@@ -109,25 +110,30 @@ def _rewind(name: str, since: Moment | None, position: int | None, *, again: boo
             return await replaying.rewind(desk, name, first, again=again, begin=begin)
 
     found = at_desk(work)
-    if as_json:
-        print_json(attrs.asdict(found))
-    else:
-        events = f"{'at least ' if found.is_at_least else ''}{count(found.events, 'event')}"
-        click.echo(f"{name} goes on from position {found.position}: {events} before it")
     if not found.shards and not found.events:
         raise NothingFound(
             f"no event for {name} is that young: say --since or --from-position of an earlier one"
         )
-    if not found.shards and not as_json:
-        click.echo("it has yet to come there, and is left where it is", err=True)
+    if as_json:
+        print_json(attrs.asdict(found))
+        return
+    where = (
+        f"goes on from position {found.position}"
+        if found.shards
+        else f"has yet to come to position {found.position}, and is left where it is"
+    )
+    events = f"{'at least ' if found.is_at_least else ''}{count(found.events, 'event')}"
+    click.echo(f"{name} {where}: {events} to go")
 
 
 def _replay_some(
-    name: str, event_id: UUID | None, aggregate: AggregateKey | None, *, again: bool, as_json: bool
+    name: str, event: UUID | int | None, aggregate: AggregateKey | None, *, again: bool, as_json: bool
 ) -> None:
-    found = at_desk(
-        lambda desk: replaying.replay(desk, name, event_id=event_id, aggregate=aggregate, again=again)
-    )
+    async def work(desk: Desk) -> Replayed:
+        event_id = None if event is None else await id_of(desk, event)
+        return await replaying.replay(desk, name, event_id=event_id, aggregate=aggregate, again=again)
+
+    found = at_desk(work)
     if as_json:
         print_json(attrs.asdict(found))
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from outbox_kernel.infrastructure.operations.selection import no_event
+from outbox_kernel.infrastructure.outbox.sql.inspection import EVENT
 from outbox_kernel.infrastructure.outbox.sql.searching import IS_EVENT, IS_NAME
 
 if TYPE_CHECKING:
@@ -17,6 +19,17 @@ async def has_event(desk: Desk, event: UUID | int) -> bool:
     found: bool = (
         await desk.run_one(IS_EVENT, event_id=event if is_id else None, position=None if is_id else event)
     )["found"]
+    return found
+
+
+async def id_of(desk: Desk, event: UUID | int) -> UUID:
+    """Return the id of the event that is named by it, or by its position."""
+    if isinstance(event, UUID):
+        return event
+    rows = await desk.run(EVENT, event_id=None, position=event)
+    if not rows:
+        raise no_event(event)
+    found: UUID = rows[0]["event_id"]
     return found
 
 

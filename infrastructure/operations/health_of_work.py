@@ -57,7 +57,7 @@ def _oldest(seen: Overview) -> Check:
     if oldest is None:
         return ok("oldest event", "nothing is undelivered")
     what = f"event {oldest.event_id} ({oldest.event_type})"
-    detail = f"{what} is {oldest.status} since {seconds(oldest.age_seconds)}"
+    detail = f"{what} is {oldest.status} for {seconds(oldest.age_seconds)}"
     limit = OPEN_SECONDS_MAX if oldest.status == "open" else PENDING_SECONDS_MAX
     if oldest.age_seconds <= limit:
         return ok("oldest event", detail)
@@ -69,7 +69,7 @@ async def _orphans(desk: Desk, seen: Overview) -> Check:
     if not found["leases"]:
         return ok("leases", "all are held by live relays")
     held, age = f"{found['leases']} {_are(found['leases'])} held by nobody", found["age_seconds"] or 0.0
-    detail = f"{held}, the oldest since {seconds(age)}"
+    detail = f"{held}, the oldest for {seconds(age)}"
     if not seen.live:
         return warn("leases", detail, "start `outbox relay`: it takes them over")
     if age > ORPHAN_SECONDS_MAX:

@@ -9,7 +9,7 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.operations.abilities import relays
 from outbox_kernel.infrastructure.operations.limits import BATCH_MAX
-from outbox_kernel.infrastructure.operations.selection import NothingFound, no_subscription
+from outbox_kernel.infrastructure.operations.selection import NothingFound, no_event, no_subscription
 from outbox_kernel.infrastructure.outbox.sql.inspection import DELIVERIES_OF, EVENT, SUBSCRIPTIONS_OF
 from outbox_kernel.infrastructure.outbox.sql.operations import (
     CHOOSE_DELIVERIES,
@@ -95,7 +95,7 @@ async def choose_for_skip(desk: Desk, selection: Selection, *, all_waiting: bool
     statuses = ["dead", *(["waiting"] if one or all_waiting else []), *(["leased"] if one else [])]
     chosen = await _choose(desk, selection, statuses) or await _choose_ahead(desk, selection)
     if not chosen:
-        await _tell_why_nothing(desk, selection)
+        await _tell_why_nothing(desk, selection, is_skip=True)
     if any(each.status == "leased" for each in chosen):
         await _require_given_up(desk, chosen[0].event_id, {each.handler for each in chosen})
     return chosen
@@ -156,34 +156,37 @@ async def _choose(desk: Desk, selection: Selection, statuses: Sequence[str]) -> 
     return [Chosen(*row) for row in rows]
 
 
-async def _tell_why_nothing(desk: Desk, selection: Selection) -> None:
+async def _tell_why_nothing(desk: Desk, selection: Selection, *, is_skip: bool = False) -> None:
     """Raise NothingFound where what is named is not there; of a name that has nothing to mend, say nothing."""
     if selection.event_id is not None:
-        raise NothingFound(await _why_nothing(desk, selection))
+        raise await _nothing_of(desk, selection.event_id, selection.handler, is_skip=is_skip)
     if selection.handler is not None:
         names = [row[0] for row in await desk.run(SUBSCRIPTION_NAMES)]
         if selection.handler not in names:
             raise no_subscription(selection.handler, names)
 
 
-async def _why_nothing(desk: Desk, selection: Selection) -> str:
-    event = await desk.run(EVENT, event_id=selection.event_id, position=None)
-    if not event:
-        return f"there is no event {selection.event_id}: `outbox events` lists the newest"
-    rows = await desk.run(DELIVERIES_OF, event_ids=[selection.event_id])
-    deliveries, status = [row["handler"] for row in rows], event[0]["status"]
-    if selection.handler is not None and selection.handler not in deliveries:
+async def _nothing_of(desk: Desk, event: UUID, handler: str | None, *, is_skip: bool) -> NothingFound:
+    found = await desk.run(EVENT, event_id=event, position=None)
+    if not found:
+        return no_event(event)
+    rows = await desk.run(DELIVERIES_OF, event_ids=[event])
+    deliveries, status = [row["handler"] for row in rows], found[0]["status"]
+    if handler is not None and handler not in deliveries:
         known = f" (those of {', '.join(deliveries)} are)" if deliveries else ""
-        return (
-            f"no delivery of event {selection.event_id} to {selection.handler!r} is on record{known}: "
-            f"the event is {status}, `outbox show {selection.event_id}` tells more"
+        return NothingFound(
+            f"no delivery of event {event} to {handler!r} is on record{known}: "
+            f"the event is {status}, `outbox show {event}` tells more"
         )
-    remedy = (
-        "`outbox replay` runs a handler again"
-        if status == "delivered"
-        else f"`outbox show {selection.event_id}` says what it waits for"
-    )
-    return f"nothing of event {selection.event_id} has failed, it is {status}: {remedy}"
+    remedy = f"`outbox show {event}` says what it waits for"
+    if status == "delivered":
+        remedy = "`outbox replay` runs a handler again"
+    elif is_skip:
+        remedy = (
+            f"`outbox skip {event} --handler NAME` is for a handler that has yet to come to it, and "
+            f"`outbox show {event}` names those"
+        )
+    return NothingFound(f"nothing of event {event} has failed, it is {status}: {remedy}")
 
 
 async def _in_batches(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.operations.finding import has_event
 from outbox_kernel.infrastructure.operations.limits import BATCH_MAX, WINDOW_EVENTS
 from outbox_kernel.infrastructure.operations.overview import lag_of
-from outbox_kernel.infrastructure.operations.selection import NothingFound
+from outbox_kernel.infrastructure.operations.selection import NothingFound, no_event
 from outbox_kernel.infrastructure.operations.subscriptions import SubscriptionRetired, subscription
 from outbox_kernel.infrastructure.outbox.sql.operations import (
     ASKED_FOR,
@@ -116,8 +117,7 @@ async def replay(
         ids=aggregate and aggregate.ids,
     )
     if not asked:
-        what = f"event {event_id}" if aggregate is None else f"an event of aggregate {aggregate}"
-        raise NothingFound(f"{name!r} is not due for {what}: `outbox events` lists the newest")
+        raise await _not_due(desk, name, event_id, aggregate)
     positions = [row["position"] for row in asked if row["is_passed"]]
 
     async def work() -> int:
@@ -131,6 +131,18 @@ async def replay(
     if due:
         await desk.wake_relays()
     return Replayed(len(asked), due, len(asked) - len(positions))
+
+
+async def _not_due(
+    desk: Desk, name: str, event_id: UUID | None, aggregate: AggregateKey | None
+) -> NothingFound:
+    if event_id is None:
+        return NothingFound(
+            f"{name!r} is not due for an event of aggregate {aggregate}: `outbox events` lists the newest"
+        )
+    if not await has_event(desk, event_id):
+        return no_event(event_id)
+    return NothingFound(f"{name!r} is not due for event {event_id}: `outbox show {event_id}` says who is")
 
 
 async def _require_due(desk: Desk, name: str) -> None:

@@ -125,6 +125,11 @@ def no_subscription(name: str, names: Sequence[str]) -> NothingFound:
     return NothingFound(f"there is no subscription {name!r}: {known}")
 
 
+def no_event(event: UUID | int) -> NothingFound:
+    """Say that there is no event of this id, or at this position."""
+    return NothingFound(f"there is no event {event}: `outbox events` lists the newest")
+
+
 def type_pattern(patterns: Iterable[str], *, but: Iterable[str] = ()) -> str:
     """Turn event types with `*` for any part into a regular expression of the server; `but` leaves others out."""
     other_than = "".join(f"(?!{_regular(pattern)}$)" for pattern in but)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from outbox_kernel.infrastructure.operations.masking import presentable, read
-from outbox_kernel.infrastructure.operations.selection import NothingFound, type_pattern
+from outbox_kernel.infrastructure.operations.selection import NothingFound, no_event, type_pattern
 from outbox_kernel.infrastructure.operations.waits import Waits
 from outbox_kernel.infrastructure.outbox.sql import inspection, listing
 
@@ -193,7 +193,7 @@ async def show(desk: Desk, event_id: UUID | int) -> Story:
         position=event_id if by_position else None,
     )
     if not rows:
-        raise NothingFound(f"there is no event {event_id}: `outbox events` lists the newest")
+        raise no_event(event_id)
     (event,) = rows
     waits = await Waits.at(desk)
     due = await desk.run(inspection.SUBSCRIPTIONS_OF, event_id=event["event_id"])

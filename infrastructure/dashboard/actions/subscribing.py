@@ -58,7 +58,7 @@ async def rewind(visit: Visit, form: Form) -> Response:
         if not rewound.shards:
             return f"{name} has yet to come to position {position}, and is left where it is", {"shards": 0}
         return (
-            f"{name} goes on from position {position}: {events} before it",
+            f"{name} goes on from position {position}: {events} to go",
             {"shards": rewound.shards, "effects": rewound.effects},
         )
 

@@ -353,7 +353,7 @@ async def test_a_subscription_goes_back_after_a_preview_of_how_much_that_is(
     preview = Page((await visitor.send(question.form("/confirm/rewind"), since="60h")).text)
     assert "2 events from position 2 on" in preview.text
     page = await visitor.did(preview.form("/do/rewind"))
-    assert f"{HANDLER} goes on from position 2: 2 events before it." in page.text
+    assert f"{HANDLER} goes on from position 2: 2 events to go." in page.text
     assert await outbox.value("SELECT count(*) FROM outbox_cursors WHERE rewind_to = 1") == 32
     said = line(told, "rewind")
     assert (said["position"], said["again"], said["shards"], said["effects"]) == (2, False, 32, 0)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import attrs
 import click
 import pytest
 
+from outbox_kernel.infrastructure.brokers.operated import Finding, Letter
 from outbox_kernel.infrastructure.outbox import branches
 from tests.a_second_migration import with_a_second
 from tests.integration.operations.conftest import HANDLER, Outbox
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
 
 Result = tuple[int | str | None, str, str]
 
@@ -93,6 +98,45 @@ def test_an_id_stays_whole_on_a_narrow_terminal(
     assert str(event) in run("events")[1]
 
 
+def columns_of(command: str) -> dict[str, list[str]]:
+    """What the reference says of each list of a command; a list without a title of its own has none there."""
+    rows = re.findall(rf"^\| (?:`(# .+)` of )?`{command}` \| (.+) \|$", REFERENCE.read_text(), re.MULTILINE)
+    return {title.removeprefix("# "): columns.split(", ") for title, columns in rows}
+
+
+def test_the_reference_names_the_columns_of_each_command(
+    run: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O1: in a pipe nothing else does."""
+    event = by_hand(busy)
+
+    async def all_there_is(outbox: Outbox) -> None:
+        await outbox.subscription("bank.Other", ("bank.paid", "bank.noted"))
+        await outbox.relay({"bank.Other": {"bank.paid": 1}}, patterns={"bank.Other": ["bank.paid"]})
+        await outbox.delivery(event, "waiting", handler="bank.Gone")
+        await outbox.receipt(event)
+        await outbox.pauses({"queue notes": {"reason": "it is away", "since": "2026-01-02T03:04:05+00:00"}})
+
+    by_hand(all_there_is)
+    aggregate = json.loads(run("events", "--json")[1])[0]["aggregate_id"]
+    for command in (["status"], ["events"], ["failed"], ["show", event], ["history", aggregate], ["doctor"]):
+        module = {"status": "status", "doctor": "doctor"}.get(command[0], "stories")
+        printed: dict[str, list[str]] = {}
+        titles = [""]
+        at = f"outbox_kernel.infrastructure.cli.{module}"
+        monkeypatch.setattr(f"{at}.print_title", titles.append, raising=False)
+        monkeypatch.setattr(
+            f"{at}.print_rows", lambda rows, to=printed, at=titles: to.update({at[-1]: list(rows[0])})
+        )
+        run(*command)
+        assert printed == columns_of(command[0]), command
+
+
+@pytest.mark.parametrize(("command", "row"), [("topology", Finding), ("dead-letters list", Letter)])
+def test_the_reference_names_the_columns_of_what_a_broker_is_asked(command: str, row: type) -> None:
+    assert columns_of(command) == {"": [each.name for each in attrs.fields(row)]}
+
+
 def test_events_show_history_and_failed_tell_the_same_event(run: Any, by_hand: Any) -> None:
     event = by_hand(dead_event)
     (row,) = json.loads(run("events", "--json", "--status", "dead")[1])
@@ -133,6 +177,33 @@ def test_an_event_is_shown_by_the_position_that_the_list_begins_with(run: Any, b
     assert run("show", position) == run("show", event)
     assert f"event_id\t{event}\n" in run("show", position)[1]
     assert "there is no event 999999: `outbox events` lists the newest" in run("show", "999999")[2]
+
+
+def test_an_event_is_mended_by_its_position_too(run: Any, by_hand: Any) -> None:
+    by_hand(dead_event)
+    position = run("events")[1].split("\t")[0]
+    assert run("skip", position) == (0, "1 delivery skipped\n", "")
+    assert run("retry", position) == (0, "1 delivery retried\n", "")
+    by_hand(lambda outbox: outbox.subscription())
+    assert "of 1 event for" in run("replay", HANDLER, "--event", position)[1]
+    for words in (["retry", "999999"], ["skip", "0"], ["replay", HANDLER, "--event", "999999"]):
+        code, out, err = run(*words)
+        assert (code, out) == (1, ""), words
+        assert err.startswith("error: there is no event "), words
+
+
+def test_to_skip_what_has_not_failed_yet_a_handler_is_to_be_named(run: Any, by_hand: Any) -> None:
+    by_hand(lambda outbox: outbox.subscription())
+    event = by_hand(lambda outbox: outbox.event())
+    told = f"error: nothing of event {event} has failed, it is pending: `outbox "
+    code, out, err = run("skip", event)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"{told}skip {event} --handler NAME` is for a handler that has yet to come to it, and `outbox show {event}` "
+        "names those\n"
+    )
+    assert run("retry", event)[2] == f"{told}show {event}` says what it waits for\n"
+    assert run("skip", event, "--handler", HANDLER) == (0, "1 delivery skipped\n", "")
 
 
 HOSTILE = "\x1b]0;mine\x07\x9b2J\u202e\t\n"
@@ -204,6 +275,7 @@ def test_where_relays_live_and_none_reads_for_a_subscription_its_name_is_said_fi
     by_hand(lambda outbox: outbox.event(days_old=1))
     _, out, _ = run("status")
     assert out.startswith(f"no live relay carries {HANDLER}, and events stand behind it\n# relays\n")
+    assert " pending for 1.0 d\n" in out
     assert f"{HANDLER}\tbank.paid\t\t0\t1\t1.0 d\t0\t0\t0\tno live relay carries it\n" in out
     by_hand(lambda outbox: outbox.relay({HANDLER: {"bank.paid": 1}}))
     assert run("status")[1].startswith("# relays\n")
@@ -476,13 +548,12 @@ def test_the_past_is_given_again_from_a_moment_or_a_position_on(run: Any, by_han
 
     by_hand(handled)
     assert run("replay", HANDLER, "--since", "7d") == (
-        *(0, f"{HANDLER} goes on from position 2: 2 events before it\n", ""),
+        *(0, f"{HANDLER} goes on from position 2: 2 events to go\n", ""),
     )
     answer = json.loads(run("replay", HANDLER, "--from-position", "1", "--again", "--json")[1])
     assert answer == {"position": 1, "shards": 32, "events": 3, "is_at_least": False, "effects": 0}
     assert run("replay", HANDLER, "--since", "2d") == (
-        *(0, f"{HANDLER} goes on from position 3: 3 events before it\n"),
-        "it has yet to come there, and is left where it is\n",
+        *(0, f"{HANDLER} has yet to come to position 3, and is left where it is: 3 events to go\n", ""),
     )
 
 
@@ -501,16 +572,19 @@ def test_single_events_are_given_again(run: Any, by_hand: Any) -> None:
     assert err == "what it has handled, or is at, is left: --again runs what it has handled\n"
     answer = json.loads(run("replay", HANDLER, "--event", events[0], "--again", "--json")[1])
     assert answer == {"matching": 1, "due": 1, "ahead": 0}
-    assert "error: 'bank.Letters' is not due for event" in run("replay", HANDLER, "--event", uuid4())[2]
+    absent = uuid4()
+    assert run("replay", HANDLER, "--event", absent)[2] == (
+        f"error: there is no event {absent}: `outbox events` lists the newest\n"
+    )
 
 
 def test_a_replay_of_nothing_fails(run: Any, by_hand: Any) -> None:
     by_hand(lambda outbox: outbox.subscription())
     code, out, err = run("replay", HANDLER, "--since", "1h")
-    assert (code, out) == (1, f"{HANDLER} goes on from position 1: 0 events before it\n")
+    assert (code, out) == (1, "")
     assert err.startswith(f"error: no event for {HANDLER} is that young: say --since")
-    code, out, err = run("replay", HANDLER, "--since", "1h", "--json")
-    assert (code, json.loads(out)["events"], json.loads(err)["kind"]) == (1, 0, "NothingFound")
+    code, out, err = run("replay", HANDLER, "--from-position", "99999", "--json")
+    assert (code, out, json.loads(err)["kind"]) == (1, "", "NothingFound")
 
 
 def test_purge_takes_its_days_from_the_settings(

@@ -113,7 +113,7 @@ async def test_a_lease_of_nobody_fails_when_a_live_relay_does_not_take_it_over(o
     assert (await work(outbox))["leases"].state == "ok"
     await outbox.execute("UPDATE outbox_deliveries SET updated_at = now() - interval '3 minutes'")
     found = (await work(outbox))["leases"]
-    assert (found.state, found.detail) == ("fail", "1 is held by nobody, the oldest since 3.0 min")
+    assert (found.state, found.detail) == ("fail", "1 is held by nobody, the oldest for 3.0 min")
 
 
 async def test_a_cursor_of_a_relay_that_is_gone_is_such_a_lease(outbox: Any) -> None:
@@ -124,7 +124,7 @@ async def test_a_cursor_of_a_relay_that_is_gone_is_such_a_lease(outbox: Any) -> 
     assert (await work(outbox))["leases"].detail == "all are held by live relays"
     await outbox.execute("UPDATE outbox_relays SET expires_at = now() - interval '4 minutes'")
     found = (await work(outbox))["leases"]
-    assert (found.state, found.detail) == ("warn", "32 are held by nobody, the oldest since 4.0 min")
+    assert (found.state, found.detail) == ("warn", "32 are held by nobody, the oldest for 4.0 min")
 
 
 async def test_deliveries_that_nobody_can_run_fail_with_both_remedies(outbox: Any) -> None:

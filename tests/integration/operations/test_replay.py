@@ -151,8 +151,12 @@ async def test_of_single_events_again_runs_what_it_has_done_and_forgets_the_rece
 async def test_what_it_is_not_due_for_is_a_sentence(outbox: Any) -> None:
     await outbox.subscription()
     event = await outbox.event(event_type="bank.noted")
-    with pytest.raises(NothingFound, match=r"'bank\.Letters' is not due for event .*: `outbox events` lists"):
+    with pytest.raises(
+        NothingFound, match=r"'bank\.Letters' is not due for event .*: `outbox show .*` says who"
+    ):
         await replay(outbox.desk, HANDLER, event_id=event)
+    with pytest.raises(NothingFound, match=f"there is no event {(absent := uuid4())}: `outbox events` lists"):
+        await replay(outbox.desk, HANDLER, event_id=absent)
     with pytest.raises(NothingFound, match="is not due for an event of aggregate order:42: "):
         await replay(outbox.desk, HANDLER, aggregate=AggregateKey.parse("order:42"))
 

@@ -179,7 +179,7 @@ async def test_an_event_that_nobody_has_come_to_is_skipped_for_a_handler_that_is
     await outbox.subscription()
     await outbox.subscription("bank.Notes", ("bank.noted",))
     event = await outbox.event()
-    with pytest.raises(NothingFound, match="has failed, it is pending: `outbox show"):
+    with pytest.raises(NothingFound, match="has failed, it is pending: `outbox skip"):
         await skipped(outbox, Selection(event))
     with pytest.raises(NothingFound, match=r"no delivery .* to 'bank\.Notes' is on record"):
         await skipped(outbox, Selection(event, "bank.Notes"))
