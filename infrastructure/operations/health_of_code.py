@@ -11,7 +11,7 @@ from outbox_kernel.infrastructure.operations.verdicts import Check, fail, halves
 from outbox_kernel.infrastructure.relay.subscription import check_names
 from outbox_kernel.kernel import check_upcasters
 from outbox_kernel.kernel.errors import KernelError, MissingUpcaster
-from outbox_kernel.kernel.handlers import registered_handlers
+from outbox_kernel.kernel.handlers import registered_handlers, unknown_types
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 async def examine_code(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> list[Check]:
     """Check handlers and upcasters as a relay does before it starts."""
     handlers = await _handlers(settings, relay_settings, find)
-    topology = [] if handlers.state == "fail" else _topology(settings)
-    return [handlers, *topology, _upcasters(), _code_version(relay_settings)]
+    found = [] if handlers.state == "fail" else [*_event_types(), *_topology(settings)]
+    return [handlers, *found, _upcasters(), _code_version(relay_settings)]
 
 
 async def _handlers(settings: Settings, relay_settings: RelaySettings, find: FindHandlers) -> Check:
@@ -48,6 +48,13 @@ async def _handlers(settings: Settings, relay_settings: RelaySettings, find: Fin
 
 def _shown(handler: HandlerRegistration) -> str:
     return handler.name if handler.queue is None else f"{handler.name} (queue {handler.queue})"
+
+
+def _event_types() -> list[Check]:
+    """Name the patterns that no event known here has: one that is misspelt is due for nothing, for good."""
+    return [
+        warn("event types", *sentence.split(": ", 1)) for _, sentence in unknown_types(registered_handlers())
+    ]
 
 
 def _topology(settings: Settings) -> list[Check]:

@@ -481,6 +481,24 @@ async def test_a_handler_for_a_queue_that_nobody_declares_is_a_warning(
     )
 
 
+async def test_a_pattern_that_no_event_known_here_has_is_a_warning(
+    outbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O1: misspelt, it is due for nothing, and its subscription stays."""
+    assert "event types" not in await examined(outbox.url)
+    misspelt = attrs.evolve(
+        handler("bank.Letters", Recorder()), events=(), patterns=("AccountCreatde", "Account*")
+    )
+    known = catalogue.definitions.handlers
+    monkeypatch.setattr(catalogue.definitions, "handlers", {**known, misspelt.name: misspelt})
+    found = (await examined(outbox.url))["event types"]
+    assert (found.state, found.detail, found.remedy) == (
+        "warn",
+        "handler bank.Letters is for 'AccountCreatde', and no event of that name is known here",
+        "if 'AccountCreated' is meant, correct it, else let it be, if another service records such events",
+    )
+
+
 async def test_a_topology_that_cannot_be_is_a_failure(outbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """T2: neither a relay nor a consumer starts with it."""
     elsewhere = handler("bank.Letters", Recorder(), queue="elsewhere")
