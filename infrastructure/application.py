@@ -346,10 +346,16 @@ class Outbox:
         if publishers or any(each.queue is None for each in handlers):
             return
         packages = ", ".join(context_packages(self.settings)) or "none"
+        remedy = (
+            "name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the folder of `contexts`"
+        )
+        of_queues = {each.name: each.queue or "" for each in handlers}
+        if of_queues:
+            queues = " ".join(sorted({*of_queues.values()}))
+            remedy = f"each handler is for a queue, so `outbox consume {queues}` runs {', '.join(of_queues)}"
         raise NothingToDeliverTo(
             "there is nothing to deliver events to, neither a handler nor, by RABBITMQ_URL, a publisher (contexts: "
-            f"{packages}): name the packages of the contexts in OUTBOX_CONTEXTS, or run this in the folder of "
-            "`contexts`"
+            f"{packages}): {remedy}"
         )
 
 

@@ -83,7 +83,7 @@ def failed(run: Run, error: BaseException) -> Verdict:
         return Verdict("dead", attempts, 0.0, reason)
     _log.warning(
         "handler %s failed over event %s %s and is tried again in %g s: %s",
-        *(*_named(run), delay, reason.partition("\n")[0]),
+        *(*_named(run), round(delay, 2), reason.partition("\n")[0]),
         extra={"action": "handler.failed", **about, "delay_seconds": delay},
         exc_info=trace,
     )
@@ -121,7 +121,7 @@ def refused(publisher: CarriedPublisher, row: LoggedEvent, attempts: int, reason
         return Verdict("dead", attempts, 0.0, reason)
     _log.warning(
         "publisher %s: the broker refused event %s %s, which is tried again in %g s: %s",
-        *(publisher.name, row.event_type, row.event_id, delay, reason),
+        *(publisher.name, row.event_type, row.event_id, round(delay, 2), reason),
         extra={"action": "publisher.event.refused", **about, "delay_seconds": delay},
     )
     return Verdict("waiting", attempts, delay, reason)

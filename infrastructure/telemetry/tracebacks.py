@@ -10,6 +10,7 @@ import time
 from traceback import TracebackException, walk_tb
 from typing import TYPE_CHECKING, Any
 
+from outbox_kernel.infrastructure.plain_text import count
 from outbox_kernel.infrastructure.telemetry.limits import (
     AGAIN_SECONDS,
     EXCEPTION_CHARACTERS_MAX,
@@ -53,9 +54,8 @@ class Tracebacks:
         if key in self._told and self._now() - since < AGAIN_SECONDS:
             self._told[key] = since, times + 1
             said = cut(_text_of(error).partition("\n")[0], TRACEBACK_LINE_CHARACTERS_MAX)
-            return (
-                f"{kind.__qualname__}: {said} ({_place(way)}, again, {times + 1} times since its traceback)"
-            )
+            again = f"again, {count(times + 1, 'time')} since its traceback"
+            return f"{kind.__qualname__}: {said} ({_place(way)}, {again})"
         self._make_place()
         self._told[key] = self._now(), 0
         return cut("".join(_lines(error, traceback)).rstrip("\n"))

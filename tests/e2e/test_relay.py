@@ -428,3 +428,17 @@ def test_without_handlers_and_publishers_it_does_not_begin(shop: Shop) -> None:
         assert sentence.startswith("there is nothing to deliver events to, neither a handler nor")
         assert "(contexts: shop.empty): name the packages of the contexts in OUTBOX_CONTEXTS" in sentence
     assert shop.ask("SELECT count(*) FROM outbox_subscriptions") == 0
+
+
+def test_where_each_handler_is_for_a_queue_a_relay_names_what_runs_them(shop: Shop) -> None:
+    """R14, T3."""
+    shop.write(
+        "handlers.py",
+        "from outbox_kernel import handles\n"
+        "@handles('shop.*', name='shop.Pack', queue='parcels')\n"
+        "def pack(event): ...\n",
+    )
+    sentence = failed_in_one_sentence(shop.outbox("relay", "--once"))
+    assert sentence.endswith(
+        "(contexts: shop): each handler is for a queue, so `outbox consume parcels` runs shop.Pack"
+    )

@@ -171,7 +171,7 @@ def test_a_traceback_that_comes_again_is_counted_and_not_printed() -> None:
     assert again[-1].endswith(", again, 37 times since its traceback)")
     clock.seconds = AGAIN_SECONDS
     assert tracebacks.told(raised()).startswith("Traceback")
-    assert "again, 1 times" in tracebacks.told(raised())
+    assert "again, 1 time since" in tracebacks.told(raised())
 
 
 def test_one_of_another_kind_or_from_another_place_is_another() -> None:
@@ -181,7 +181,7 @@ def test_one_of_another_kind_or_from_another_place_is_another() -> None:
     with pytest.raises(ValueError, match="no") as elsewhere:
         raise ValueError("no")
     assert tracebacks.told((ValueError, elsewhere.value, elsewhere.tb)).startswith("Traceback")
-    assert "again, 1 times" in tracebacks.told(raised())
+    assert "again, 1 time since" in tracebacks.told(raised())
 
 
 def test_what_was_raised_nowhere_or_has_no_text_is_told_all_the_same() -> None:
@@ -192,7 +192,7 @@ def test_what_was_raised_nowhere_or_has_no_text_is_told_all_the_same() -> None:
     tracebacks, mute = Tracebacks(), Mute()
     assert tracebacks.told((None, None, None)) == "NoneType: None"
     assert "Mute" in tracebacks.told((Mute, mute, None))
-    assert "Mute: <no text> (raised nowhere, again, 1 times" in tracebacks.told((Mute, mute, None))
+    assert "Mute: <no text> (raised nowhere, again, 1 time since" in tracebacks.told((Mute, mute, None))
 
 
 def test_only_so_many_places_are_kept_in_mind() -> None:

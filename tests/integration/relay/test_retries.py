@@ -30,6 +30,17 @@ async def test_a_failure_is_tried_again_by_its_schedule(stage: Stage) -> None:
     assert (row["status"], row["retry_count"], row["error_message"]) == ("open", 3, "ValueError: no a today")
 
 
+async def test_the_log_says_in_how_long_in_digits_that_a_person_reads(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R7: the jitter has many more."""
+    await stage.put("a")
+    schedule = RetrySchedule((1.039_771,), jitter_share=0)
+    await stage.drain(handler("h", Recorder().fail("a"), retry=schedule))
+    [failed] = [record for record in caplog.records if getattr(record, "action", "") == "handler.failed"]
+    assert " and is tried again in 1.04 s: " in failed.getMessage()
+
+
 async def test_a_schedule_without_delays_tries_again_at_once(stage: Stage) -> None:
     """K7: the first three of TIERED."""
     seen = Recorder().fail("a", times=3)
