@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -135,3 +136,19 @@ def test_the_reference_of_the_commands_has_a_heading_for_each() -> None:
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()
     headed = set(re.findall(r"[\w-]+", " ".join(re.findall(r"^## (.+)", page, re.MULTILINE))))
     assert set(COMMANDS) - headed == set()
+
+
+def test_the_reference_of_the_extras_has_each_with_what_it_brings() -> None:
+    page = (ROOT / "docs" / "reference" / "extras.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.+) \|$", page, re.MULTILINE)
+    told = {extra: re.findall(r"`([\w-]+)`", brought) for extra, brought in rows}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert told == {
+        extra: [re.split(r"[^\w-]", requirement)[0] for requirement in requirements]
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+
+
+def test_no_page_but_that_of_the_extras_says_how_to_install_one() -> None:
+    saying = [name_of(page) for page in PAGES if "outbox-kernel[" in page.read_text()]
+    assert saying == ["docs/reference/extras.md"]
