@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outbox_kernel.infrastructure.application import Outbox
+    from outbox_kernel.infrastructure.brokers import Publisher, Queue
     from outbox_kernel.infrastructure.container import build_container
     from outbox_kernel.infrastructure.database import (
         SqlAlchemyRepository,
@@ -87,6 +88,7 @@ NAMES_BY_HOME = {
     ),
     "outbox_kernel.kernel.aggregate": "aggregate",
     "outbox_kernel.infrastructure.application": "Outbox",
+    "outbox_kernel.infrastructure.brokers": "Publisher Queue",
     "outbox_kernel.infrastructure.container": "build_container",
     "outbox_kernel.infrastructure.database": "SqlAlchemyRepository SqlAlchemyUnitOfWork create_engine session_factory",
     "outbox_kernel.infrastructure.outbox": (
@@ -117,6 +119,8 @@ __all__ = [
     "OutboxMiddleware",
     "OutboxRecord",
     "OutboxRelay",
+    "Publisher",
+    "Queue",
     "Reject",
     "Repository",
     "RetryAfter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.brokers import Publisher, Queue
+from outbox_kernel import Publisher, Queue
 
 EXCHANGE = "family-hub.events"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.brokers import Publisher, Queue
+from outbox_kernel import Publisher, Queue
 
 # Without an exchange of their own: RABBITMQ_EXCHANGE names it.
 PUBLISHERS = (Publisher("messaging", ("group_message.*", "scheduled_message.*")),)

@@ -247,8 +247,7 @@ def test_threads_that_handlers_leave_behind_keep_no_consumer_from_its_end(
     shop.write("handlers.py", HANDLERS + LINGERING.format(queue=queue))
     shop.write(
         "topology.py",
-        "from outbox_kernel.infrastructure.brokers import Queue\n"
-        f"QUEUES = (Queue({queue!r}, ('#',), exchange={queue!r}),)\n",
+        f"from outbox_kernel import Queue\nQUEUES = (Queue({queue!r}, ('#',), exchange={queue!r}),)\n",
     )
     body = {
         "event_id": str(uuid4()),

@@ -24,6 +24,8 @@ from outbox_kernel import (
     OutboxMiddleware,
     OutboxRecord,
     OutboxRelay,
+    Publisher,
+    Queue,
     Settings,
     SqlAlchemyRepository,
     SqlAlchemyUnitOfWork,
@@ -40,7 +42,6 @@ from outbox_kernel import (
     outbox_metadata,
     session_factory,
 )
-from outbox_kernel.infrastructure.brokers import Publisher, Queue
 from outbox_kernel.infrastructure.dashboard import ALL_RIGHTS, Dashboard, Operator, Right
 from tests.types.domain import Counter, CounterRaised, Order
 from tests.types.reacting import ShipOrder
