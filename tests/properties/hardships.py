@@ -73,7 +73,7 @@ class Hardships:
             return found and await self._read_on(found)
 
         async def run_or_break(log: Log, statement: Any, *arguments: Any, **values: Any) -> Any:
-            if self.cuts and "event_ids" in values:
+            if self.cuts and "places" in values:
                 self.cuts = False
                 raise DatabaseUnreachable("the connection broke")
             return await run(log, statement, *arguments, **values)
