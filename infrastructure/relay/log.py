@@ -114,13 +114,13 @@ class Log:
         """Read on from a place, which is judged by its own server, to one that counts by this server."""
         if start.late is not None:
             return await self._read_late(start, start.late, server, wanted)
-        rows, report = await self._read(
-            start, wanted, reading.read, late_max=wanted.events_max, late_bytes_max=READ_BYTES_MAX
-        )
+        # What is here of another server's is committed, all of it.
+        seen = None if start.server == server else SEES_ALL
+        limits = {"late_max": wanted.events_max, "late_bytes_max": READ_BYTES_MAX}
+        rows, report = await self._read(start, wanted, reading.read, late_snapshot=seen, **limits)
         if report["late_after"] is not None:
-            # What is here of another server's is committed, all of it.
-            snapshot = report["snapshot"] if start.server == server else SEES_ALL
-            return await self._read_late(start, Late(report["late_after"], snapshot), server, wanted)
+            late = Late(report["late_after"], seen or report["snapshot"])
+            return await self._read_late(start, late, server, wanted)
         ahead = [row for row in rows if row["bytes"] is not None]
         is_full = _is_full(ahead, wanted.events_max)
         position = ahead[-1]["position"] if ahead else start.position

@@ -89,11 +89,11 @@ WHERE <ours> AND position <= (SELECT last FROM stretch) ORDER BY position LIMIT 
 _RUNNING = "pg_snapshot_xip(:snapshot::text::pg_snapshot) AS running"
 _IS_BELOW = "position <= :position AND position > :floor::bigint"
 _OF_RUNNING = f"xid >= running AND xid <= running AND {_IS_BELOW}"
-# None that this server has yet to begin: a row that says so was written past us, and would come with each read.
-_OF_YOUNGER = (
-    "xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot) AND xid < pg_snapshot_xmax(pg_current_snapshot()) "
-    f"AND {_IS_BELOW}"
-)
+# None that this server has yet to begin: a row that says so was written past us, and would come with each read. A
+# former server's ids may be above all of this one's. What is here of it is committed, and `late_snapshot` sees all.
+_BEGUN_HERE = "pg_snapshot_xmax(pg_current_snapshot())"
+_BEGUN = f"coalesce(pg_snapshot_xmax(:late_snapshot::text::pg_snapshot), {_BEGUN_HERE})"
+_OF_YOUNGER = f"xid >= pg_snapshot_xmax(:snapshot::text::pg_snapshot) AND xid < {_BEGUN} AND {_IS_BELOW}"
 _KINDS_OF_LATE = (
     f"""
 SELECT late.* FROM {_RUNNING} CROSS JOIN LATERAL (
@@ -208,7 +208,8 @@ SELECT {EVENT}, NULL::bigint AS bytes, NULL::text[] AS unsettled, NULL::text AS 
   SELECT late.* FROM {_RUNNING} CROSS JOIN LATERAL (
     SELECT * FROM {{outbox_events}} WHERE {_OF_RUNNING} ORDER BY xid, position LIMIT :events_max) AS late
   UNION ALL (
-    SELECT * FROM {{outbox_events}} WHERE {_OF_YOUNGER} ORDER BY xid, position LIMIT :events_max)
+    SELECT * FROM {{outbox_events}} WHERE {_OF_YOUNGER.replace(_BEGUN, _BEGUN_HERE)}
+    ORDER BY xid, position LIMIT :events_max)
   UNION ALL (
     SELECT * FROM {{outbox_events}} WHERE position > :position ORDER BY position LIMIT :events_max)
 ) AS event

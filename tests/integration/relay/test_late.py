@@ -74,15 +74,26 @@ async def test_whoever_goes_on_with_it_begins_where_it_was_left(stage: Stage, ba
     assert sorted(recorder.seen) == sorted(f"late {number}" for number in range(MANY))
 
 
+MOVE = "UPDATE outbox_servers SET identifier = 'another one'"
+# And its ids are above all of this one's. What is late was in no list of its snapshots.
+MOVE_FROM_FAR_ABOVE = f"""
+UPDATE outbox_events SET xid = CASE WHEN payload->>'what' = 'early' THEN '{10**15}' ELSE '{10**15 + 3}' END::xid8;
+UPDATE outbox_progress SET snapshot = '{10**15 + 1}:{10**15 + 1}:',
+  late_snapshot = CASE WHEN late_position IS NOT NULL THEN '{10**15 + 9}:{10**15 + 9}:'::pg_snapshot END;
+{MOVE}
+"""
+
+
 @pytest.mark.parametrize("had_begun", [False, True])
+@pytest.mark.parametrize("move", [MOVE, MOVE_FROM_FAR_ABOVE])
 async def test_what_another_server_had_yet_to_read_is_read_a_batch_at_a_time_too(
-    stage: Stage, bank_url: str, brought: list[int], had_begun: bool
+    stage: Stage, bank_url: str, brought: list[int], had_begun: bool, move: str
 ) -> None:
     """R2b: after a restore nothing is lost, and nothing repeated beyond what was in a batch, whoever reads on."""
     wallets, recorder, before = await commit_late(stage, bank_url), Recorder(), Recorder()
     if had_begun:
         await read_one_batch(stage, before)
-    await stage.witness.execute("UPDATE outbox_servers SET identifier = 'another one'")
+    await stage.witness.execute(move)
     brought.clear()
     for turn in range(1, 5):
         await read_one_batch(stage, recorder)

@@ -513,6 +513,7 @@ async def costs(stage: Stage) -> dict[str, int]:
         "events_max": 100,
         "look_max": 1_000,
         "bytes_max": 2**24,
+        "late_snapshot": None,
         "late_max": 100,
         "late_bytes_max": 2**24,
     }

@@ -75,6 +75,26 @@ async def test_what_was_late_under_the_former_server_is_found_once(stage: Stage,
     assert [row[0] for row in await stage.witness.fetch(OF_ITS_PLACES)] == [False]
 
 
+async def test_what_was_late_under_ids_that_this_server_has_yet_to_give_is_found_once(
+    stage: Stage, late: Any
+) -> None:
+    """It had begun when nothing newer was complete, so the snapshot does not list it; and this server is new."""
+    recorder = Recorder()
+    async with late.transaction():
+        await stage.put("late", by=late)
+        await stage.put("early")
+        await stage.drain(handler("h", recorder))
+    await stage.witness.execute(RESTORE)
+    await stage.witness.execute(
+        f"UPDATE outbox_events SET xid = '{FAR_ABOVE + 3}' WHERE payload->>'what' = 'late'"
+    )
+    for what in ("c", "d"):
+        await stage.put(what)
+        await stage.drain(handler("h", recorder))
+    assert recorder.seen == ["early", "late", "c", "d"]
+    assert set((await stage.events()).values()) == {"delivered"}
+
+
 async def test_what_was_restored_does_not_come_again(stage: Stage) -> None:
     """Its transactions seem to be of the future, and none of them will ever commit here."""
     recorder = Recorder()
