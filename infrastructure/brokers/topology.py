@@ -21,7 +21,7 @@ DEAD_LETTER_EXCHANGE = "messaging.dlx"
 DEAD_LETTER_QUEUE = "messaging.dlq"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 # Event types as subscriptions name them; what a queue is bound by is the broker's own language.
-_PATTERN = re.compile(r"[A-Za-z0-9_.\-*?]+")
+_PATTERN = re.compile(r"[A-Za-z0-9_.\-*]+")
 _BINDING = re.compile(r"(?:[A-Za-z0-9_\-]+|\*|#)(?:\.(?:[A-Za-z0-9_\-]+|\*|#))*")
 
 Sensitive = Literal["clear", "mask", "omit"]

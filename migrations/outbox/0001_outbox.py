@@ -419,7 +419,7 @@ OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {EVENT_
 FLOOR = "(SELECT server.floor FROM outbox_servers AS server WHERE server.number = progress.server)"
 IS_DUE = r"""(subscription.retired_at IS NULL AND subscription.source IS NOT DISTINCT FROM event.source AND EXISTS (
   SELECT FROM unnest(subscription.patterns) AS pattern
-  WHERE event.event_type LIKE replace(replace(replace(pattern, '_', '\_'), '*', '%'), '?', '_')))"""
+  WHERE event.event_type LIKE replace(replace(pattern, '_', '\_'), '*', '%')))"""
 
 
 WHERE_IT_STANDS = "(SELECT entry.* FROM outbox_log AS entry WHERE entry.event_id = event.event_id) AS event"
@@ -484,8 +484,7 @@ def _views() -> None:
 IS_FAR_AHEAD = r"""EXISTS (
   WITH behind AS MATERIALIZED (
     SELECT source, place.position, ARRAY(
-             SELECT replace(replace(replace(pattern, '_', '\_'), '*', '%'), '?', '_')
-             FROM unnest(patterns) AS pattern) AS patterns
+             SELECT replace(replace(pattern, '_', '\_'), '*', '%') FROM unnest(patterns) AS pattern) AS patterns
     FROM outbox_subscriptions AS subscription CROSS JOIN LATERAL (
       SELECT max(least(newest.position, cursor.rewind_to)) AS position
       FROM (SELECT DISTINCT reader, rewind_to FROM outbox_cursors WHERE subscription = name) AS cursor

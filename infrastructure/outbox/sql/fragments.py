@@ -72,8 +72,8 @@ NO_EVENT = ", ".join(["NULL"] * 15)
 
 def like(pattern: str) -> str:
     """Return the expression that makes of a pattern of event types what LIKE takes; as `kernel.matching` has it."""
-    # Neither a backslash nor a per cent sign can stand in one.
-    return rf"replace(replace(replace({pattern}, '_', '\_'), '*', '%'), '?', '_')"
+    # No other sign that LIKE or `kernel.matching` knows can stand in one: it is refused where it is defined.
+    return rf"replace(replace({pattern}, '_', '\_'), '*', '%')"
 
 
 def shard(event: str) -> str:

@@ -56,6 +56,10 @@ def test_asked_for_by_name_an_optional_queue_is_optional_no_more() -> None:
         (lambda: Publisher("a b", "x"), "publisher 'a b' cannot be named so"),
         (lambda: Publisher("a", ()), "event-type pattern .* matches nothing"),
         (lambda: Publisher("a", ("order.#",)), "event-type pattern 'order.#' matches nothing"),
+        (
+            lambda: Publisher("a", ("order.*", "order.placed?")),
+            r"event-type pattern 'order.placed\?' matches nothing: write event types, with \* for any part",
+        ),
         (lambda: Publisher("a", "x", mandatory="no"), "has mandatory='no': give True or False"),  # type: ignore[arg-type]
         (lambda: Publisher("a", "x", sensitive="no"), "has sensitive='no': give 'clear', 'mask' or 'omit'"),  # type: ignore[arg-type]
         (lambda: Publisher("a", "x", exchange="e" * 300), "exchange .* cannot be named so"),

@@ -403,7 +403,9 @@ def test_patterns_stand_beside_classes_and_stack() -> None:
     assert get_handlers_for(Opened) == get_handlers_for(Closed) == (found,)
 
 
-@pytest.mark.parametrize("pattern", ["", "order placed", "order.#", "[a-z]*", "queue/*", "x" * 201])
+@pytest.mark.parametrize(
+    "pattern", ["", "order placed", "order.#", "order.?", "[a-z]*", "queue/*", "x" * 201]
+)
 def test_a_pattern_that_matches_no_name_is_refused(pattern: str) -> None:
     with pytest.raises(DefinitionError, match="which no event's name can match; take letters"):
         handles(pattern)(handler())
