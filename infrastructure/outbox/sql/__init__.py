@@ -1,8 +1,9 @@
 """Every SQL statement of the outbox, a module per table group; `in_schema` names the tables.
 
-`reading`, `progress`, `cursors`, `deliveries` and `leases` are the relay's, `retention` is a purge's. `receipts` and
-`subject_keys` write with a change. `listing`, `searching`, `glance`, `series` and `operations` are what operators ask.
-What several of them say, such as when an event is settled, is written once: in `fragments`, `passing` and `standing`.
+`reading`, `progress`, `cursors`, `subscriptions`, `deliveries` and `leases` are the relay's, `arrivals` is the inbox's,
+`retention` a purge's. `receipts` and `subject_keys` write with a change. `listing`, `searching`, `glance`, `series` and
+`operations` are what operators ask. What several of them say, such as when an event is settled, is written once: in
+`fragments`, `passing` and `standing`.
 
 Where the schema is not said, a connection of ours finds it, and names them by `at_home` when it sends a statement.
 Times are the server's: each statement takes `now`, null in production, so that only tests ever choose one.

@@ -2,6 +2,7 @@
 
 # --- retention ---
 
+# A receipt outlives even an event that is purged sooner: a relay that was stopped must still find it.
 RECEIPT_DAYS_MIN = 7
 
 # --- lists and graphs ---

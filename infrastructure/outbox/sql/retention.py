@@ -18,8 +18,6 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 )
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
-"""A receipt outlives even an event that is purged sooner: a relay that was stopped must still find it."""
-
 # How a window is purged: by index, since there is one right plan, whatever the server believes of a table; waiting for
 # nobody who holds a row, nor for its way to the disk, since a purge that a crash of the server undoes was none; and not
 # for long, whatever there is that is not cleaned up. And not while an operator has deliveries written, of what may be
