@@ -50,7 +50,8 @@ async def empty_bank(engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.execute(
             text(
-                "TRUNCATE outbox_events, outbox_subject_keys, bank_wallets, bank_entries, bank_journal "
+                "TRUNCATE outbox_events, outbox_arrivals, outbox_subject_keys, bank_wallets, bank_entries, "
+                "bank_journal "
                 "RESTART IDENTITY"
             )
         )

@@ -40,8 +40,8 @@ LEASE_SECONDS = 15.0
 # Tests begin a little ahead of the server's clock, so that what is put into the outbox is due at once.
 AHEAD_SECONDS = 60.0
 TABLES: tuple[str, ...] = (
-    *("outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions", "outbox_relays"),
-    *("outbox_arrivals", "outbox_cursors", "outbox_progress", "outbox_cursors_past", "outbox_servers"),
+    *("outbox_arrivals", "outbox_events", "outbox_deliveries", "outbox_receipts", "outbox_subscriptions"),
+    *("outbox_relays", "outbox_cursors", "outbox_progress", "outbox_cursors_past", "outbox_servers"),
     *("bank_wallets", "bank_entries", "bank_journal", "outbox_subject_keys"),
 )
 PUT = """

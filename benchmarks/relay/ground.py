@@ -50,6 +50,7 @@ VALUES ($1, $2, $3, 1, $4, $5, 1, $6, clock_timestamp())
 
 TABLES = (
     "outbox_events",
+    "outbox_arrivals",
     "outbox_deliveries",
     "outbox_receipts",
     "outbox_subscriptions",

@@ -10,7 +10,7 @@ import attrs
 from outbox_kernel.infrastructure.brokers.received import Received
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.inbox.limits import ROUNDS_MAX
-from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_KEY
+from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_EVENT_KEY, ARRIVALS_KEY
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, required
 from outbox_kernel.infrastructure.outbox.sealing.writing import Sealing, asks
 from outbox_kernel.infrastructure.outbox.sql.arrivals import STORE
@@ -33,7 +33,7 @@ _OF_A_ROW = (
     asyncpg.RaiseError,
     asyncpg.ProgramLimitExceededError,
 )
-_AT_THIS_MOMENT = (EVENT_ID_KEY, ARRIVALS_KEY)
+_AT_THIS_MOMENT = (EVENT_ID_KEY, ARRIVALS_KEY, ARRIVALS_EVENT_KEY)
 
 
 class StillMoving(InfrastructureError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     BigInteger,
     Column,
+    ForeignKey,
     Identity,
     Index,
     Integer,
@@ -18,8 +19,9 @@ from sqlalchemy import (
 from outbox_kernel.infrastructure.outbox.server_types import PgSnapshot, TransactionId
 from outbox_kernel.infrastructure.outbox.tables import clock, moment, outbox_metadata
 
-# A name that an error is recognised by.
+# Names that an error is recognised by.
 ARRIVALS_KEY = "outbox_arrivals_event_id_source_key"
+ARRIVALS_EVENT_KEY = "outbox_arrivals_event_id_fkey"
 
 outbox_arrivals = Table(
     "outbox_arrivals",
@@ -38,7 +40,15 @@ outbox_arrivals = Table(
         server_default=text("pg_current_xact_id()"),
         comment="the transaction that wrote it",
     ),
-    Column("event_id", Uuid, nullable=False, comment="the event, which was there"),
+    # A purge may be about to delete the event when it is brought again, and neither sees what the other writes. Either
+    # the event stays, or who stores it is told that it has gone.
+    Column(
+        "event_id",
+        Uuid,
+        ForeignKey("outbox_events.event_id", name=ARRIVALS_EVENT_KEY),
+        nullable=False,
+        comment="the event, which was there",
+    ),
     moment("created_at", "when the row was written", nullable=False, server_default=clock()),
     Column("aggregate_id", Uuid, comment="id of its aggregate"),
     Column("event_type", Text, nullable=False, comment="stable wire name of the event"),

@@ -147,6 +147,9 @@ def _arrivals() -> None:
         _column("source", sa.Text, "the queue that brought it"),
         sa.PrimaryKeyConstraint("position", name="outbox_arrivals_pkey"),
         sa.UniqueConstraint("event_id", "source", name="outbox_arrivals_event_id_source_key"),
+        sa.ForeignKeyConstraint(
+            ["event_id"], ["outbox_events.event_id"], name="outbox_arrivals_event_id_fkey"
+        ),
         comment="Events that were in the log already when a queue brought them: where they stand for its handlers.",
     )
     op.create_index("outbox_arrivals_xid_position_idx", "outbox_arrivals", ["xid", "position"])

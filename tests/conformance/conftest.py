@@ -33,8 +33,8 @@ async def _create_tables(url: str) -> None:
 
 
 TRUNCATE = (
-    "TRUNCATE outbox_events, conformance_wallets, conformance_declared_wallets, conformance_slips, "
-    "conformance_ledgers, conformance_payments, conformance_wire_payments RESTART IDENTITY"
+    "TRUNCATE outbox_events, outbox_arrivals, conformance_wallets, conformance_declared_wallets, "
+    "conformance_slips, conformance_ledgers, conformance_payments, conformance_wire_payments RESTART IDENTITY"
 )
 WALLETS: dict[str, Any] = {"plain": PlainWallet, "mapped": MappedWallet, "declared": DeclaredWallet}
 ENGINES = {"postgres": "wallets_engine", "psycopg": "psycopg_engine"}

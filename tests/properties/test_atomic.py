@@ -32,7 +32,7 @@ READS = ("read", "count", "nest", "release", "undo", *ENDS)
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, SESSIONS - 1)), max_size=25)
 RELAY, EPOCH = UUID(int=1), 1
 RESET = """
-TRUNCATE outbox_events, outbox_receipts, outbox_relays, bank_wallets, bank_entries, bank_journal;
+TRUNCATE outbox_events, outbox_arrivals, outbox_receipts, outbox_relays, bank_wallets, bank_entries, bank_journal;
 INSERT INTO outbox_relays (id, epoch, expires_at, process_id, host, code_version)
 VALUES ('00000000-0000-0000-0000-000000000001', 1, 'infinity', 1, 'here', '1')
 """

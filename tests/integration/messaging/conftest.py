@@ -39,7 +39,9 @@ async def container(messaging_url: str) -> AsyncIterator[Container]:
     engine = container[AsyncEngine]
     async with engine.begin() as connection:
         await connection.execute(
-            text("TRUNCATE message_templates, group_messages, scheduled_messages, outbox_events")
+            text(
+                "TRUNCATE message_templates, group_messages, scheduled_messages, outbox_events, outbox_arrivals"
+            )
         )
     yield container
     await engine.dispose()

@@ -12,6 +12,7 @@ import pytest
 from outbox_kernel.infrastructure.operations.purging import Purged, purge
 from outbox_kernel.infrastructure.outbox import purge as purge_module
 from outbox_kernel.infrastructure.outbox.sql.retention import PURGE_EVENTS
+from tests.waiting import until
 
 AGED = "UPDATE outbox_deliveries SET updated_at = updated_at - interval '8 days'"
 
@@ -106,6 +107,39 @@ async def test_it_walks_over_stretches_in_which_all_has_gone(
 
 async def test_an_empty_outbox_is_purged_at_once(outbox: Any) -> None:
     assert await purge(outbox.desk, 0) == Purged()
+
+
+async def test_what_a_queue_brings_again_at_this_moment_stays_and_the_rest_goes(outbox: Any) -> None:
+    """T3: the purge cannot see the arrival when it begins."""
+    await outbox.is_read()
+    brought, _ = [await outbox.event(days_old=9) for _ in range(2)]
+    other = await asyncpg.connect(outbox.url)
+
+    async def is_waited_for() -> bool:
+        waits = "SELECT pg_backend_pid() = ANY (pg_blocking_pids($1))"
+        return bool(await other.fetchval(waits, outbox.desk.connection.get_server_pid()))
+
+    async with other.transaction():
+        await other.execute(
+            "INSERT INTO outbox_arrivals (position, event_id, event_type, source) VALUES (9, $1, 'bank.paid', 'few')",
+            brought,
+        )
+        purged = asyncio.create_task(purge(outbox.desk, 7))
+        await until(is_waited_for)
+    assert await purged == Purged(events=1)
+    assert await outbox.value("SELECT event_id FROM outbox_events") == brought
+    await other.close()
+
+
+async def test_what_a_table_of_somebodys_own_refers_to_is_told_of(outbox: Any) -> None:
+    """R13: rather than waited for without end."""
+    await outbox.is_read()
+    await outbox.event(days_old=9)
+    await outbox.execute("CREATE TABLE theirs AS SELECT event_id FROM outbox_events")
+    await outbox.execute("ALTER TABLE theirs ADD FOREIGN KEY (event_id) REFERENCES outbox_events (event_id)")
+    with pytest.raises(asyncpg.ForeignKeyViolationError, match="theirs_event_id_fkey"):
+        await purge(outbox.desk, 7)
+    await outbox.execute("DROP TABLE theirs")
 
 
 async def test_one_purges_at_a_time_and_the_next_comes_after(

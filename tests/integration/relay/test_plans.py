@@ -63,6 +63,7 @@ GROW = (
     """
     INSERT INTO outbox_receipts (event_id, handler) SELECT event_id, 'h' FROM outbox_events
     """,
+    f"DELETE FROM outbox_arrivals WHERE position BETWEEN {ROWS} + 4000 AND {ROWS} + 5000",
     "DELETE FROM outbox_events WHERE position BETWEEN 4000 AND 5000",
     f"""
     INSERT INTO outbox_progress (reader, number, position, server, snapshot)

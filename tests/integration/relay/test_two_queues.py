@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
+import pytest_asyncio
 
 from outbox_kernel.infrastructure.inbox.storing import StillMoving, Storage
+from outbox_kernel.infrastructure.outbox.log_tables import ARRIVALS_EVENT_KEY
+from outbox_kernel.infrastructure.outbox.purge import Purge
+from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.kernel import Reject
-from tests.relaying import Recorder, Stage
+from tests.relaying import Recorder, Stage, connected
 from tests.streams import WALLET, Stream, handle, of, store
 from tests.waiting import until
 
@@ -250,6 +256,118 @@ async def test_an_event_that_others_store_and_purge_all_the_time_is_left_to_come
     ):
         await Storage("audit").store(line, [event])
     assert await stage.events() == {}
+
+
+# --- what is purged as it comes ----------------------------------------------------------------------
+
+
+@pytest_asyncio.fixture
+async def other(bank_url: str) -> AsyncIterator[Any]:
+    connection = await connected(bank_url)
+    yield connection
+    await connection.close()
+
+
+class Week:
+    """What one queue has brought and had handled, more than a week ago; another begins with it now."""
+
+    def __init__(self, stage: Stage, whats: str) -> None:
+        self.stage, self.stream, self.few = stage, Stream(), Recorder()
+        self.whats, self.both = whats, (of("audit", Recorder()), of("few", self.few))
+        self.keeper: Any = None
+
+    async def began(self) -> Week:
+        await handle(self.stage, *self.both)
+        await store(self.stage, "audit", self.stream[self.whats])
+        await handle(self.stage, *self.both)
+        self.keeper = Retention(await self.stage.log(at=8 * 86_400), 7.0)
+        return self
+
+    async def bring(self, whats: str, line: Any = None) -> None:
+        await store(self.stage, "few", self.stream[whats], line)
+
+    async def purge(self) -> int:
+        """How many events a window more took along."""
+        before = self.keeper.purged.events
+        await self.keeper.step()
+        return int(self.keeper.purged.events - before)
+
+    async def seen(self) -> list[str]:
+        await handle(self.stage, *self.both)
+        return self.few.seen
+
+
+async def test_what_a_queue_brings_again_as_it_is_purged_stays(stage: Stage, other: Any) -> None:
+    """T3, R13: the purge cannot see the arrival yet, and its message is acknowledged."""
+    week = await Week(stage, "a").began()
+    async with other.transaction():
+        await week.bring("a", other)
+        purging = asyncio.create_task(week.purge())
+        await until(lambda: they_wait(stage, 1))
+    assert await purging == 0
+    await week.bring("a")  # the acknowledgement was lost
+    assert await week.seen() == ["a"]
+    assert await arrivals(stage) == [("a", "few")]
+    week.keeper.tasks[0].due_at = 0.0
+    assert await week.purge() == 1
+
+
+async def test_what_a_queue_brings_again_for_longer_than_a_purge_waits_stays(
+    stage: Stage, other: Any
+) -> None:
+    """T3, R12, R13."""
+    week = await Week(stage, "a").began()
+    async with other.transaction():
+        await week.bring("a", other)
+        assert await week.purge() == 0
+    assert await week.seen() == ["a"]
+
+
+async def test_what_has_just_been_purged_is_stored_anew(stage: Stage, other: Any) -> None:
+    """T3, R13: it was there as the queue brought it, and gone a moment later; what follows it stays behind."""
+    week = await Week(stage, "a").began()
+    async with other.transaction():
+        await other.execute("DELETE FROM outbox_events")
+        bringing = asyncio.create_task(week.bring("ab"))
+        await until(lambda: they_wait(stage, 1))
+    await bringing
+    assert await sources(stage) == {"a": "few", "b": "few"}
+    assert await arrivals(stage) == []
+    assert await week.seen() == ["a", "b"]
+
+
+async def test_a_purge_and_a_queue_that_come_from_either_end_lose_nothing(stage: Stage, other: Any) -> None:
+    """T3, R13: each waits for what the other has, until the server ends one of the two."""
+    week = await Week(stage, "ab").began()
+    async with other.transaction():
+        await other.execute("SELECT FROM outbox_events ORDER BY position LIMIT 1 FOR UPDATE")
+        purging = asyncio.create_task(week.purge())
+        await until(lambda: they_wait(stage, 1))
+        bringing = asyncio.create_task(week.bring("ba"))
+        await until(lambda: they_wait(stage, 2))
+    await asyncio.gather(purging, bringing)
+    assert await week.seen() == ["b", "a"]
+
+
+async def test_a_purge_that_gives_way_to_a_queue_looks_at_the_window_again() -> None:
+    """R13: which of the two goes on is the server's to say."""
+
+    async def run(*_: Any, **__: Any) -> Any:
+        raise asyncpg.DeadlockDetectedError("deadlock detected")
+
+    assert await Purge(run, 7.0).events(0) is None
+
+
+async def test_an_arrival_has_its_event(stage: Stage) -> None:
+    """T3: whoever writes or deletes, and whatever rights they have; no event goes without its arrivals."""
+    add = "INSERT INTO outbox_arrivals (position, event_id, event_type, source) VALUES (9, $1, 'bank.noted', 'few')"
+    with pytest.raises(asyncpg.ForeignKeyViolationError, match=ARRIVALS_EVENT_KEY):
+        await stage.witness.execute(add, UUID(int=9))
+    stream = Stream()
+    await store(stage, "audit", stream["a"])
+    await store(stage, "few", stream["a"])
+    with pytest.raises(asyncpg.ForeignKeyViolationError, match=ARRIVALS_EVENT_KEY):
+        await stage.witness.execute("DELETE FROM outbox_events")
 
 
 # --- what does not succeed ---------------------------------------------------------------------------
