@@ -170,9 +170,8 @@ class Handling:
 
     @terms.default
     def _terms_of_lease(self) -> Terms:
-        carried, lease = self.carried, self.log.lease
-        schema, former = self.log.schema, carried.renamed_from
-        return Terms(carried.name, lease.relay, lease.epoch, former, schema, self.database)
+        name, former, lease = self.carried.name, self.carried.renamed_from, self.log.lease
+        return Terms(name, lease.relay, lease.epoch, former, self.log.schema, self.database)
 
     def __call__(self, worker: Worker, work: Work) -> Awaitable[Verdict | None]:
         """Run it over one event; raise Away if something that it needs is."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Lines(NamedTuple):
-    """The connections of a shift: what was in one when it broke nobody knows, so none is opened a second time (R12)."""
+    """Those of a shift: what was in one when it broke nobody knows, so it is not opened a second time (R12)."""
 
     read: Line
     write: Line
