@@ -118,7 +118,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the one that is called, or say which may be meant."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = get_close_matches(args[0], COMMANDS, n=1)
             if near:
                 raise click.UsageError(f"there is no command {args[0]!r}: write `outbox {near[0]}`")
