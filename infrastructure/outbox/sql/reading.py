@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 # - `bytes` is the sum so far: what comes after the limit is left for the next read. A payload that is stored compressed
 #   counts as many times larger, as lists of rows that are all alike are: to measure it, each would have to be read.
 # - `behind` tells in the usual case that nobody has anything unsettled. Where a long snapshot keeps what is settled
-#   from being cleaned up, to find that out is dearer than to ask for each aggregate.
+#   from being cleaned up, to find that out is dearer than to ask for each aggregate. Two looks into the index: of one
+#   for either key the planner makes a filter, and goes through all that a handler has unsettled.
+_UNSETTLED = """(
+           SELECT true FROM {outbox_deliveries} AS delivery WHERE NOT settled AND handler = name
+             AND order_key = <key> AND delivery.position <= event.position LIMIT 1)"""
 _TOLD = """
 WITH stretch AS MATERIALIZED (
   SELECT <last> AS last FROM (<looked at>) AS looked_at
@@ -29,10 +33,8 @@ WITH stretch AS MATERIALIZED (
 )
 SELECT <event>, bytes,
        CASE WHEN EXISTS (SELECT FROM behind) THEN (
-         SELECT array_agg(name) FROM behind WHERE (
-           SELECT true FROM {outbox_deliveries} AS delivery
-           WHERE NOT settled AND handler = name AND delivery.position <= event.position
-             AND order_key IN (event.event_id::text, event.aggregate_type || ':' || event.aggregate_id) LIMIT 1)
+         SELECT array_agg(name) FROM behind
+         WHERE coalesce(<waits as its aggregate>, <waits by itself>)
        ) END AS unsettled,
        NULL::text AS report
 FROM (<found>) AS event
@@ -185,6 +187,11 @@ def _narrowed(
         ("<event>", EVENT),
         ("<no event>", NO_EVENT),
         ("<is dear>", _IS_DEAR),
+        (
+            "<waits as its aggregate>",
+            _UNSETTLED.replace("<key>", "event.aggregate_type || ':' || event.aggregate_id"),
+        ),
+        ("<waits by itself>", _UNSETTLED.replace("<key>", "event.event_id::text")),
         ("<held>", _HELD),
         ("<revision>", _REVISION),
     ):
