@@ -206,6 +206,25 @@ async def test_a_relay_that_begins_anew_while_it_serves_leaves_retired_what_was_
     assert not await stage.witness.fetchval("SELECT count(*) FROM outbox_cursors")
 
 
+async def test_who_runs_until_idle_leaves_retired_what_was_retired_meanwhile(stage: Stage) -> None:
+    """R2: its lease was lost, and it begins anew to find out that nothing is left."""
+    begun: list[str] = []
+
+    async def act(event: Any) -> None:
+        begun.append(event.what)
+        await change(stage, "h", "retired_at = now()")
+        await until(is_taken_over)
+
+    async def is_taken_over() -> bool:
+        # Who sweeps passes over a row that somebody holds, as each statement of the relay's does while it is under way.
+        return (await stage.take_over(at=3600))[0] > 0
+
+    await stage.put("a")
+    await stage.relay(handler("h", act)).run_until_idle()
+    assert begun == ["a"]
+    assert not await stage.witness.fetchval("SELECT count(*) FROM outbox_cursors")
+
+
 async def test_a_retired_name_comes_back_with_the_patterns_it_comes_with(stage: Stage) -> None:
     """R2: what it was for in its former life is over."""
     await stage.drain(handler("h", Recorder(), Noted, Announced))
