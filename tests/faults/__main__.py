@@ -1,7 +1,8 @@
 """`python -m tests.faults`: every cell, or those asked for; a table, and a last line of totals.
 
 FAULTS_SEED repeats a run, FAULTS_EVENTS is how many events all cells have together, FAULTS_CELLS names some
-of them, FAULTS_SHORT=1 plays a few small ones chosen by the seed, and FAULTS_KEEP=1 keeps the logs in any case.
+of them, FAULTS_HANDLERS some of the handlers, FAULTS_SHORT=1 plays a few small ones chosen by the seed, and
+FAULTS_KEEP=1 keeps the logs in any case.
 """
 
 from __future__ import annotations
