@@ -7,11 +7,13 @@ import asyncio
 import logging
 from typing import Any, cast
 
+import asyncpg
 import attrs
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.own_connection import Line
+from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.lease import EXIT_STANDSTILL, Lease, LeaseKeeper
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.workers import Workers
@@ -86,6 +88,21 @@ def test_it_looks_at_who_is_at_work_while_that_changes() -> None:
 
     workers._all.update(cast("Any", {Beginning(), Beginning()}))
     assert workers.running == []
+
+
+async def test_a_statement_that_a_deadlock_has_ended_is_sent_again() -> None:
+    """R12: it has done nothing; an operator may have locked the same rows in another order."""
+    answers: list[Any] = [asyncpg.DeadlockDetectedError("deadlock detected"), [{"held": True}]]
+
+    class Once:
+        async def fetch(self, *_: object) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    log = Log(cast("Line", Once()), Lease())
+    assert await log.run(leases.ANY_EXPIRED) == [{"held": True}]
 
 
 async def test_each_renewal_tells_what_the_servers_clock_shows() -> None:
