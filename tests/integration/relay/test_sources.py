@@ -134,3 +134,17 @@ async def test_what_is_written_here_stays_until_somebody_has_subscribed_to_it(st
     while await keeper.step():
         pass
     assert await stage.events() == {"a": "pending"}
+
+
+async def test_what_stands_twice_in_the_log_of_a_queue_stops_nobody(stage: Stage) -> None:
+    """R5: as a row that somebody has written by hand says; one delivery is left of both."""
+    failing, good = Recorder().fail("a", times=2), Recorder()
+    await stage.put("a", "b", source="q")
+    await stage.witness.execute(
+        "INSERT INTO outbox_arrivals (position, event_id, aggregate_id, event_type, source) "
+        "SELECT position + 1000, event_id, aggregate_id, event_type, 'q' FROM outbox_events "
+        "WHERE payload->>'what' = 'a'"
+    )
+    await consume(stage, handler("failing", failing, queue="q"), handler("good", good, queue="q"))
+    assert set(good.seen) == {"a", "b"}
+    assert await stage.deliveries() == {("a", "failing"): "waiting"}
