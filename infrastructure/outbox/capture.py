@@ -18,7 +18,7 @@ from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.base import PASSIVE_NO_INITIALIZE
 
 from outbox_kernel.infrastructure.errors import PermissionDenied, SchemaNotMigrated
-from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, state_of
+from outbox_kernel.infrastructure.outbox.capture_state import forget_state_of, known_state_of, state_of
 from outbox_kernel.infrastructure.outbox.conflicts import constraint_name, detail_of, driver_error, id_taken
 from outbox_kernel.infrastructure.outbox.drivers import check_connection
 from outbox_kernel.infrastructure.outbox.emitted import carriers_among, refuse_without_rows, take_out
@@ -199,7 +199,9 @@ class Capture:
         """Let go of the events that are durable now, and tell the relays."""
         if session.get_nested_transaction() is not None:
             return  # a savepoint's release makes nothing durable
-        state = state_of(session)
+        state = known_state_of(session)
+        if state is None:
+            return  # nothing was captured, as in most runs of handlers
         state.end_spans(are_durable=True)
         written.add(events_written(session))
         for known, flushed in state.flushed.items():
