@@ -33,11 +33,9 @@ from outbox_kernel.infrastructure.operations.gauges import Gauges
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.outbox.dispatcher import OutboxEventDispatcher
 from outbox_kernel.infrastructure.outbox.install import install_capture
-from outbox_kernel.infrastructure.outbox.migrator import migrate
 from outbox_kernel.infrastructure.outbox.record import map_outbox_table
 from outbox_kernel.infrastructure.postgres.engine import create_engine, parse_url
 from outbox_kernel.infrastructure.postgres.explain import explained
-from outbox_kernel.infrastructure.readiness import database_ready
 from outbox_kernel.infrastructure.relay import OutboxRelay, RelaySettings
 from outbox_kernel.infrastructure.settings import Settings
 from outbox_kernel.infrastructure.telemetry import Metrics, MetricsApp, TelemetrySettings
@@ -181,6 +179,8 @@ class Outbox:
 
     async def ready_relay(self, *, queues: Iterable[str] | None = None, wait: bool = False) -> OutboxRelay:
         """Make one on a database that answers and is migrated; with `wait`, as soon as it is."""
+        from outbox_kernel.infrastructure.readiness import database_ready  # noqa: PLC0415 - as `migrate` says
+
         engine = self._relay_engine()
         relay = self._relay_on(engine, queues)
         await relay.check()
@@ -248,6 +248,9 @@ class Outbox:
 
     async def migrate(self) -> list[Step]:
         """Bring the tables of the outbox and of the contexts up to date; return the revisions that ran."""
+        # It loads Alembic, which takes a command that only asks a sixth of its start.
+        from outbox_kernel.infrastructure.outbox.migrator import migrate  # noqa: PLC0415
+
         return await migrate(self.engine, self.settings)
 
     async def status(self) -> Overview:
