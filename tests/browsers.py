@@ -9,10 +9,12 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-from playwright.sync_api import Browser, sync_playwright
+from typing import TYPE_CHECKING
 
 from tests.servers import required
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 VARIABLE = "OUTBOX_TEST_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -54,6 +56,9 @@ def running_browser(environ: Mapping[str, str] = os.environ) -> Iterator[Browser
     found = program(environ)
     if found is None:
         raise NoBrowserError(NONE)
+    # Here, since every run of pytest comes through this module, and few drive a browser.
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=list(ARGUMENTS))
         try:

@@ -8,15 +8,17 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
-from playwright.sync_api import Browser
 
 from outbox_kernel.infrastructure.master_keys import new_master_key
 from tests import brokers, browsers, servers
 from tests import prometheus as prometheuses
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 T = TypeVar("T")
 # For tools/coverage_floor.py.
