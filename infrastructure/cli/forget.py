@@ -19,9 +19,7 @@ def command(*, subject: str, yes: bool, as_json: bool) -> None:
     SUBJECT is what events have in the field that their sensitive(subject=…) names. Events, their order and receipts
     stay; the sealed fields read as forgotten. What the application's own tables hold is not touched.
     """
-    ask_first(
-        f"destroy the key of {subject}? What is sealed for it cannot be had back", unasked=yes or as_json
-    )
+    ask_first(f"destroy the key of {subject}? What is sealed for it cannot be had back", unasked=yes)
     found = at_desk(lambda desk: forgetting.forget(desk, subject))
     if as_json:
         print_json(

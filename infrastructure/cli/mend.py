@@ -131,9 +131,7 @@ def _change(
     if not chosen:
         raise NothingFound(f"there is nothing to {verb}: `outbox failed` lists what failed")
     # Between the two: an event loop that waits for an answer hears no Ctrl-C, and an idle session may be ended.
-    ask_first(
-        f"{verb} {count(len(chosen), 'delivery', 'deliveries')}?", unasked=yes or as_json or len(chosen) == 1
-    )
+    ask_first(f"{verb} {count(len(chosen), 'delivery', 'deliveries')}?", unasked=yes or len(chosen) == 1)
     result = at_desk(work)
     if as_json:
         print_json({done: result.changed, **attrs.asdict(result), "left": result.left})

@@ -38,9 +38,7 @@ def command(*, days: float | None, yes: bool, as_json: bool) -> None:
             "OUTBOX_CLEANUP_DAYS is never: say --older-than DAYS", click.get_current_context()
         )
 
-    ask_first(
-        f"purge what was written more than {limit:g} days ago and is delivered?", unasked=yes or as_json
-    )
+    ask_first(f"purge what was written more than {limit:g} days ago and is delivered?", unasked=yes)
 
     async def work(desk: Desk) -> Purged:
         with progress("purge") as begin:

@@ -60,7 +60,7 @@ def retire(*, name: str, pattern: str | None, yes: bool, as_json: bool) -> None:
     What waits for it is skipped.
     """
     what = name if pattern is None else f"{pattern} of {name}"
-    ask_first(f"retire {printable(what)}, and skip what waits for it?", unasked=yes or as_json)
+    ask_first(f"retire {printable(what)}, and skip what waits for it?", unasked=yes)
 
     async def work(desk: Desk) -> subscriptions.Retired:
         with progress("retire") as begin:

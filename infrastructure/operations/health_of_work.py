@@ -143,7 +143,7 @@ def _standing(seen: Overview) -> Iterator[Check]:
             is_handler = each.kind == "handler"
             yield warn(
                 "handler" if is_handler else "publisher",
-                f"{each.name} {'stands still' if is_handler else 'is paused'}, {_wait(each)}: {each.stands_still}",
+                f"{each.name} stands still, {_wait(each)}: {each.stands_still}",
                 f"mend {'that' if is_handler else 'the broker'}, and it goes on by itself within seconds; nothing is "
                 "lost and nobody is charged",
             )

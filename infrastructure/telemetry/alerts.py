@@ -142,7 +142,7 @@ def _of_what_is_away() -> list[Alert]:
             f"{_NAMED} stands still: what it needs is away.",
         ),
         Alert(
-            *("A publisher is paused", publisher, "1m", _PAGE),
+            *("A publisher stands still", publisher, "1m", _PAGE),
             f"{_NAMED} stands still: its broker takes nothing.",
         ),
         Alert(

@@ -96,7 +96,7 @@ unnest(:types::text[]) AS kind CROSS JOIN unnest(:ids::uuid[]) AS id CROSS JOIN 
 # An aggregate's events in order, with what they said.
 HISTORY = Statement(f"""
 SELECT {SUMMARY}, payload::text AS payload, headers::text AS headers FROM {OF_AGGREGATE} {BECAME}
-ORDER BY aggregate_type, aggregate_version NULLS LAST, event.position
+ORDER BY aggregate_type, event.position
 """)  # noqa: S608 - ours
 
 # Who is due for an event, and whether and when they passed it.

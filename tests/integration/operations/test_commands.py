@@ -474,12 +474,12 @@ def test_what_cannot_be_undone_is_asked_about_on_a_terminal(
         return False
 
     monkeypatch.setattr("click.confirm", refuse)
-    assert run(*words) == (1, "", "nothing was changed\n")
-    assert asked == [question]
+    assert run(*words) == run(*words, "--json") == (1, "", "nothing was changed\n")
+    assert asked == [question, question]
     assert run(*words, "--yes")[1].startswith(done)
     # A pattern that is ended is not there to be ended again.
-    assert run(*words, "--json")[0] == ("--pattern" in words)
-    assert asked == [question]
+    assert run(*words, "--json", "--yes")[0] == ("--pattern" in words)
+    assert asked == [question, question]
 
 
 def test_a_single_pattern_is_retired(run: Any, by_hand: Any) -> None:

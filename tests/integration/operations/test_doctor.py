@@ -179,7 +179,7 @@ async def test_a_queue_that_a_consumer_is_stuck_with_is_a_warning(outbox: Any) -
         (
             "publisher",
             "publisher",
-            "bank.Letters is paused, 2 wait: it is away",
+            "bank.Letters stands still, 2 wait: it is away",
             "mend the broker, and it goes on ",
         ),
     ],

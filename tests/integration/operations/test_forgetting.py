@@ -267,8 +267,7 @@ def test_forgetting_asks_first(run: Any, by_hand: Any, monkeypatch: pytest.Monke
     by_hand(lambda outbox: key_of(outbox, "ada"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda question, err: "destroy the key of ada?" not in question)
-    code, out, err = run("forget", "ada")
-    assert (code, out, err) == (1, "", "nothing was changed\n")
+    assert run("forget", "ada") == run("forget", "ada", "--json") == (1, "", "nothing was changed\n")
     assert by_hand(stored_keys)[0].wrapped
 
 

@@ -269,7 +269,7 @@ FAULTS: dict[str, Callable[[Watched], Awaitable[None]]] = {
     "ARelayHasLostItsLease": a_lease_is_lost,
     "TheRelayDoesNotHear": deaf,
     "AHandlerStandsStill": what_it_needs_is_away,
-    "APublisherIsPaused": broker_away,
+    "APublisherStandsStill": broker_away,
     "AQueueIsStuck": a_queue_gives_nothing,
     "MessagesAmongTheBrokersDeadLetters": what_cannot_be_stored,
     "TheMetricsAreOld": the_database_is_away,
