@@ -94,6 +94,15 @@ async def has_looked_everywhere(relay: OutboxRelay) -> bool:
     return not shift.lines.write._turn.locked()  # noqa: SLF001 - as above
 
 
+async def has_in_hand(relay: OutboxRelay, count: int) -> bool:
+    """Whether so many events are read and not done with."""
+    shift = relay._shift  # noqa: SLF001 - where that is counted
+    readers = (
+        [] if shift is None else [each for every in shift.subscribers.values() for each in every.readers]
+    )
+    return sum(each.in_hand for each in readers) == count
+
+
 async def begins_nothing_more(relay: OutboxRelay) -> bool:
     """Whether it only lets end what runs."""
     shift = relay._shift  # noqa: SLF001 - nobody else can say

@@ -22,8 +22,8 @@ from outbox_kernel.infrastructure.telemetry import set_up_logs
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from outbox_kernel.infrastructure.outbox.delivery import Counts
     from outbox_kernel.infrastructure.relay import OutboxRelay
-    from outbox_kernel.infrastructure.relay.progress import Counts
 
 _log = logging.getLogger("outbox.start")
 

@@ -79,3 +79,32 @@ def storable(text: str) -> str:
     # NUL is what a text column cannot hold, and a lone surrogate no encoding.
     text = text.replace("\0", "\\0")
     return text.encode(errors="backslashreplace").decode()[:ERROR_CHARACTERS_MAX]
+
+
+@attrs.define
+class Counts:
+    """What a relay has done: events and deliveries, each for one handler or publisher."""
+
+    claimed: int = 0
+    delivered: int = 0
+    left: int = 0
+    settled: int = 0
+    failed: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """Return both together."""
+        return Counts(*(a + b for a, b in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
+
+    def note_passed(self, events: int, left: int) -> None:
+        """Count events that are passed, and how many of them have deliveries."""
+        self.claimed += events
+        self.delivered += events - left
+        self.left += left
+
+    def note_outcomes(self, outcomes: Iterable[Outcome]) -> None:
+        """Count what deliveries came to."""
+        for outcome in outcomes:
+            self.settled += outcome.has_passed
+            self.failed += outcome.status == "waiting" and outcome.error_message is not None
+            self.dead += outcome.status == "dead"

@@ -114,6 +114,7 @@ outbox_cursors = Table(
     ),
     Column("rewind_to", BigInteger, comment="its owner is to go back to this position"),
     Index("outbox_cursors_lease", "lease_relay"),
+    Index("outbox_cursors_reader", "reader"),
     comment="Who reads the log for whom: a row for each subscription and shard.",
 )
 
@@ -127,5 +128,6 @@ outbox_cursors_past = Table(
     Column("last_number", BigInteger, nullable=False, comment="up to this"),
     moment("until", "when it changed", nullable=False, server_default=clock()),
     Index("outbox_cursors_past_idx", "subscription", "shard", "until"),
+    Index("outbox_cursors_past_reader", "reader"),
     comment="With which readers cursors went before: the moments at which they passed an event.",
 )

@@ -123,6 +123,13 @@ outbox_deliveries = Table(
         "position",
         postgresql_where=text("status = 'dead'"),
     ),
+    # What a cursor that goes back has to look at, among all that is done.
+    Index(
+        "outbox_deliveries_passed_over",
+        "handler",
+        "position",
+        postgresql_where=text("settled AND status <> 'done'"),
+    ),
     Index(
         "outbox_deliveries_unfinished",
         "position",

@@ -59,16 +59,16 @@ _WHERE_IT_STANDS = (
     "(SELECT entry.* FROM {outbox_log} AS entry WHERE entry.event_id = event.event_id) AS event"
 )
 
-# What became of an event. Of a retired subscription nothing counts, neither where it stands nor what it failed with.
+# What became of an event. Of a retired subscription nothing counts but what a relay has in its hands.
 # Before anybody has subscribed to it, what is written here waits for who will. What a queue brings is for its handlers.
 # By OFFSET 0 the outcome is worked out once, and not wherever it is named; and it comes first, so that of those that
 # somebody asks for by it the others cost nothing more. No delivery is looked for by its status: what is dead has an
 # index, which a planner that knows of none would walk for each event.
 _OF_ONE_WHO_IS_DUE = """
   FROM {outbox_deliveries} AS delivery
-  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+  WHERE delivery.event_id = event.event_id AND (delivery.status = 'leased' OR NOT EXISTS (
     SELECT FROM {outbox_subscriptions} AS subscription
-    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL))"""
 _BECAME = f"""
 FROM {{outbox_events}} AS event
 CROSS JOIN LATERAL (

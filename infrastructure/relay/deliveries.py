@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.outbox.delivery import DueDelivery, Outcome, settled
+from outbox_kernel.infrastructure.outbox.delivery import Counts, DueDelivery, Outcome, settled
 from outbox_kernel.infrastructure.outbox.sql.deliveries import (
     RELEASE_DELIVERIES,
     SETTLE_DELIVERIES,
@@ -34,7 +34,6 @@ from outbox_kernel.infrastructure.relay.limits import (
     TURN_MAX,
     TURNS_MAX,
 )
-from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.workers import Queue, Work
 from outbox_kernel.infrastructure.waiting import Signal
 

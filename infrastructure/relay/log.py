@@ -18,10 +18,10 @@ from outbox_kernel.infrastructure.outbox.sql.named import arguments, arrays
 from outbox_kernel.infrastructure.relay.cursor import SEES_ALL, Late, Place, Reader, Server
 from outbox_kernel.infrastructure.relay.lease import check_held
 from outbox_kernel.infrastructure.relay.limits import (
+    AHEAD_MAX,
     GLANCE_EVENTS_MAX,
     LOOK_EVENTS_MIN,
     READ_BYTES_MAX,
-    TURNS_DROPPED_MAX,
 )
 
 if TYPE_CHECKING:
@@ -218,10 +218,13 @@ class Log:
 
         Where a relay has a delivery in its hands that is read again then, it is for another time.
         """
-        which, turns = arrays(_CURSORS, wanted), TURNS_DROPPED_MAX
-        while turns >= TURNS_DROPPED_MAX:
-            dropped = await self.run(cursors.DROP_AHEAD, **which, turns_max=TURNS_DROPPED_MAX)
-            turns = len({(row["handler"], row["order_key"]) for row in dropped})
+        which, names = arrays(_CURSORS, wanted), {name for name, _ in wanted}
+        while (await self.run(cursors.UNSETTLE_AHEAD, **which, ahead_max=AHEAD_MAX))[0]["found"]:
+            pass
+        for name in names:
+            step: dict[str, Any] = {"name": name, "ahead_max": AHEAD_MAX, "after": ""}
+            while step["after"] is not None:
+                step["after"] = (await self.run(cursors.DROP_AHEAD, **which, **step))[0]["last"]
         return _readers(await self.run(cursors.TAKE_BACK, **which))
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:

@@ -33,14 +33,17 @@ def falls_to(
     """
     if not carriers:
         return None
-    newest = max(map(_versions, carriers.values()))
-    every = sorted(each for each in carriers if not as_a_whole or _versions(carriers[each]) == newest)
+    others = carriers.values() if as_a_whole else ()
+    newest = [each for each in carriers if not any(_is_newer(other, carriers[each]) for other in others)]
+    every = sorted(newest or carriers)
     # No hash of Python's, which differs from process to process.
     return every[(crc32(name.encode()) if as_a_whole else shard) % len(every)]
 
 
-def _versions(abilities: Mapping[str, int]) -> tuple[int, int]:
-    return len(abilities), sum(abilities.values())
+def _is_newer(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    """Whether one can run newer versions of what both know, or as new ones, and more."""
+    both = one.keys() & other.keys()
+    return (sum(one[each] for each in both), len(one)) > (sum(other[each] for each in both), len(other))
 
 
 @attrs.define(eq=False)

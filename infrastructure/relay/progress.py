@@ -7,44 +7,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from outbox_kernel.infrastructure.outbox.delivery import Counts
 from outbox_kernel.infrastructure.relay.limits import BURST_EVENTS, IDLE_SECONDS, WRITE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from outbox_kernel.infrastructure.outbox.delivery import Outcome
     from outbox_kernel.infrastructure.relay.cursor import Batch, Reader
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
-
-
-@attrs.define
-class Counts:
-    """What a relay has done: events and deliveries, each for one handler or publisher."""
-
-    claimed: int = 0
-    delivered: int = 0
-    left: int = 0
-    settled: int = 0
-    failed: int = 0
-    dead: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        """Return both together."""
-        return Counts(*(a + b for a, b in zip(attrs.astuple(self), attrs.astuple(other), strict=True)))
-
-    def note_passed(self, events: int, left: int) -> None:
-        """Count events that are passed, and how many of them have deliveries."""
-        self.claimed += events
-        self.delivered += events - left
-        self.left += left
-
-    def note_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Count what deliveries came to."""
-        for outcome in outcomes:
-            self.settled += outcome.has_passed
-            self.failed += outcome.status == "waiting" and outcome.error_message is not None
-            self.dead += outcome.status == "dead"
 
 
 @attrs.define(eq=False)
@@ -70,15 +42,22 @@ class Progress:
         return self._written_at + WRITE_SECONDS
 
     async def write(self) -> list[Outcome]:
-        """Write all places that are due, with their deliveries; return those."""
+        """Write all places that are due, with their deliveries; return those.
+
+        What was sent and nobody has heard of goes first, just as it was: it may be there, and more must not be taken
+        for it.
+        """
+        sent = self._ended(is_sent=True)
+        left = await self._send(sent) if sent else []
         ended = self._ended()
-        if not ended:
-            return []
+        return [*left, *await self._send(ended)] if ended else left
+
+    async def _send(self, ended: Sequence[tuple[Reader, Sequence[Batch]]]) -> list[Outcome]:
         for batch in (each for _, batches in ended for each in batches):
             batch.is_being_written = True
-        # One of each: an event that stands twice in the log of one source would fail the statement for all.
-        every = (each for _, batches in ended for batch in batches for each in batch.left)
-        left = [*{(each.row.event_id, each.handler): each for each in every}.values()]
+        # The first of each: an event that stands twice in the log of one source would fail the statement for all.
+        every = [each for _, batches in ended for batch in batches for each in batch.left]
+        left = [*{(each.row.event_id, each.handler): each for each in reversed(every)}.values()]
         await self.log.move(ended, left)
         self._written_at = time.monotonic()
         for reader, batches in ended:
@@ -93,10 +72,10 @@ class Progress:
         self.counts.note_outcomes(left)
         return left
 
-    def _ended(self) -> list[tuple[Reader, list[Batch]]]:
+    def _ended(self, *, is_sent: bool = False) -> list[tuple[Reader, list[Batch]]]:
         return [
             (reader, batches)
             for subscriber in self.subscribers.values()
             for reader in subscriber.readers
-            if (batches := reader.ended())
+            if (batches := [each for each in reader.ended() if each.is_being_written or not is_sent])
         ]

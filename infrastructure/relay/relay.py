@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.calling import check_buildable
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
+from outbox_kernel.infrastructure.outbox.delivery import Counts
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.outbox.sealing.requiring import in_force, require_master_keys
 from outbox_kernel.infrastructure.outbox.wake_up import wake_relays
@@ -24,7 +25,6 @@ from outbox_kernel.infrastructure.relay.lease import Lease, LeaseKeeper, LeaseLo
 from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.metrics import Observing
-from outbox_kernel.infrastructure.relay.progress import Counts
 from outbox_kernel.infrastructure.relay.retention import Retention
 from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, EndsWhenCancelled, Rests, Serving
 from outbox_kernel.infrastructure.relay.settings import RelaySettings

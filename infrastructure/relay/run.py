@@ -145,10 +145,13 @@ async def _failed(run: Run, error: BaseException | None) -> Verdict:
     if error is None or run.ended_for == "timeout":
         error = TimeoutError(f"no end after {run.carried.timeout_seconds:g} s")
     run.ended_for = run.ended_for or "itself"  # whatever the time, nobody is to end it while it asks
+    run.over = True  # and nothing that it has left in another task is to commit meanwhile
     if not has_left(run.task):
         if run.task.cancelling():
             await bear_cancellation(run.task)
         run.handled = bool(await run.doing.handled(run))
+    if run.committed:
+        return failed_after_commit(run, error)  # what was under way has come through
     return handled_before(run, error) if run.handled else failed(run, error)
 
 

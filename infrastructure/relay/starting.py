@@ -191,8 +191,9 @@ async def _server(control: Log) -> Server:
         [found] = await control.run(cursors.SERVER)
         if found["identifier"] == found["here"]:
             return Server(found["number"], found["floor"])
-        [highest] = await control.run(cursors.HIGHEST)
-        floor = highest["position"] if found["identifier"] is not None else 0
+        is_first = found["identifier"] is None
+        [highest] = await control.run(cursors.HIGHEST_OF_OTHERS if is_first else cursors.HIGHEST)
+        floor = highest["position"]
         if floor:
             await _until_done(control, set((await control.run(cursors.WRITERS))[0]["found"]))
         await control.line.transact(

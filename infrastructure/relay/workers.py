@@ -91,8 +91,9 @@ class Worker:
             if not workers.may_begin():
                 workers.put_off(queue)
                 return began
-            work = self.work = queue.works.pop(0)
+            work = queue.works.pop(0)
             if not subscriber.must_wait(work):
+                self.work = work
                 workers.note_begin()
                 goes_on = False
                 try:

@@ -229,6 +229,12 @@ def _deliveries() -> None:
         postgresql_where=sa.text("status = 'dead'"),
     )
     op.create_index(
+        "outbox_deliveries_passed_over",
+        "outbox_deliveries",
+        ["handler", "position"],
+        postgresql_where=sa.text("settled AND status <> 'done'"),
+    )
+    op.create_index(
         "outbox_deliveries_unfinished",
         "outbox_deliveries",
         ["position"],
@@ -374,6 +380,7 @@ def _cursors() -> None:
         comment="Who reads the log for whom: a row for each subscription and shard.",
     )
     op.create_index("outbox_cursors_lease", "outbox_cursors", ["lease_relay"])
+    op.create_index("outbox_cursors_reader", "outbox_cursors", ["reader"])
 
 
 def _past_cursors() -> None:
@@ -388,6 +395,7 @@ def _past_cursors() -> None:
         comment="With which readers cursors went before: the moments at which they passed an event.",
     )
     op.create_index("outbox_cursors_past_idx", "outbox_cursors_past", ["subscription", "shard", "until"])
+    op.create_index("outbox_cursors_past_reader", "outbox_cursors_past", ["reader"])
 
 
 def _subject_keys() -> None:
@@ -514,9 +522,9 @@ MASKED = """CASE
   ) END"""
 OF_ONE_WHO_IS_DUE = """
   FROM outbox_deliveries AS delivery
-  WHERE delivery.event_id = event.event_id AND NOT EXISTS (
+  WHERE delivery.event_id = event.event_id AND (delivery.status = 'leased' OR NOT EXISTS (
     SELECT FROM outbox_subscriptions AS subscription
-    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)"""
+    WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL))"""
 
 
 def _became() -> str:

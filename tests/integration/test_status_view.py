@@ -340,7 +340,16 @@ async def test_nobody_waits_for_a_retired_subscription(log: Log) -> None:
     assert await log.status(event) == "delivered"
 
 
-@pytest.mark.parametrize("status", ["waiting", "leased", "dead"])
+async def test_what_a_relay_has_in_hand_of_a_retired_subscription_is_open(log: Log) -> None:
+    """R2, R13: it may come to be another handler's, as when it was renamed meanwhile, and no purge is to take it."""
+    event = await log.event()
+    await log.followed(1, number=10)
+    await log.subscription("retired", retired=True)
+    await log.delivery(event, "leased", handler="retired", changed=15)
+    assert await log.status(event) == "open"
+
+
+@pytest.mark.parametrize("status", ["waiting", "dead"])
 async def test_what_a_retired_subscription_has_left_counts_for_nothing(log: Log, status: str) -> None:
     event = await log.event()
     await log.followed(1, number=10)

@@ -190,7 +190,7 @@ def test_what_is_one_relays_as_a_whole_is_that_of_the_newest_code() -> None:
     """R9, R16: nobody else would take what older code leaves of it."""
     older, newer = (
         {"a.made": 1, "a.sent": 2},
-        [{"a.made": 1, "a.sent": 3}, {"a.made": 1, "a.sent": 2, "a.new": 1}],
+        [{"a.made": 1, "a.sent": 3}, {"a.made": 1, "a.sent": 2, "a.new": 1}, {"a.sent": 3}],
     )
     for abilities in newer:
         carriers: dict[UUID, dict[str, int]] = {uuid4(): older for _ in range(20)}
@@ -198,3 +198,12 @@ def test_what_is_one_relays_as_a_whole_is_that_of_the_newest_code() -> None:
         carriers[newest] = abilities
         assert falls_to("h", 0, carriers, as_a_whole=True) == newest
         assert {falls_to("h", shard, carriers, as_a_whole=False) for shard in range(32)} == {*carriers}
+
+
+def test_of_which_code_is_newer_than_the_next_in_a_ring_any_is_as_good() -> None:
+    """R9: every relay finds the same."""
+    ring: dict[UUID, dict[str, int]] = {
+        uuid4(): abilities for abilities in ({"a": 2, "b": 1}, {"b": 2, "c": 1}, {"c": 2, "a": 1})
+    }
+    assert falls_to("h", 0, ring, as_a_whole=True) in ring
+    assert len({falls_to("h", shard, ring, as_a_whole=True) for shard in range(32)}) == 1

@@ -28,6 +28,12 @@ LEFT JOIN (SELECT * FROM {outbox_servers} ORDER BY number DESC LIMIT 1) AS known
 
 # The highest position, and who may yet fill a gap below it. In this order: who has ended in between has filled his.
 HIGHEST = Statement(f"SELECT {LAST} AS position")
+# The same of what was written under ids that this server has yet to give, as in a log that was moved before anybody
+# read it.
+HIGHEST_OF_OTHERS = Statement("""
+SELECT coalesce(max(position), 0) AS position FROM {outbox_log}
+WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())
+""")
 WRITERS = Statement("""
 SELECT coalesce(array_agg(virtualtransaction), ARRAY[]::text[]) AS found FROM pg_locks
 WHERE relation = '{outbox_events}'::regclass AND mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid()
@@ -70,9 +76,14 @@ ON CONFLICT DO NOTHING
 )
 
 # What a subscription has not passed when it is retired it never gets: it has no cursors, and new ones if it comes back.
+# Nor has it passed what was written meanwhile: with them goes what they went with before.
 DROP_CURSORS = Statement("""
-DELETE FROM {outbox_cursors} AS cursor USING {outbox_subscriptions} AS subscription
-WHERE cursor.subscription = subscription.name AND retired_at IS NOT NULL
+WITH dropped AS (
+  DELETE FROM {outbox_cursors} AS cursor USING {outbox_subscriptions} AS subscription
+  WHERE cursor.subscription = subscription.name AND retired_at IS NOT NULL
+  RETURNING subscription, shard
+)
+DELETE FROM {outbox_cursors_past} WHERE (subscription, shard) IN (SELECT subscription, shard FROM dropped)
 """)
 
 # Let the cursors of a former name be those of the new one that has none yet, whoever owns them.
@@ -96,9 +107,10 @@ FROM {outbox_cursors} JOIN {outbox_subscriptions} ON name = subscription
 WHERE name = ANY (:names::text[]) AND retired_at IS NULL
 """)
 
-# Take cursors that nobody owns. Those that stood at one place get one new reader there.
+# Take cursors that nobody owns. Those that stood at one place get one new reader there. Of a reader with which they
+# have passed nothing there stays no trace: it dates nothing.
 _TAKE = """
-WITH <lease>, free AS MATERIALIZED (
+WITH <lease>,<before> free AS MATERIALIZED (
   SELECT subscription, shard, reader, first_number, rewind_to, takeovers FROM {outbox_cursors} AS cursor
   WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND lease_relay IS NULL
     AND EXISTS (SELECT FROM lease) AND <which>
@@ -117,7 +129,8 @@ WITH <lease>, free AS MATERIALIZED (
   INSERT INTO {outbox_cursors_past} (subscription, shard, reader, first_number, last_number, until)
   SELECT subscription, shard, free.reader, first_number, last_number, <now>
   FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
-)<and>
+  WHERE last_number > first_number
+)
 UPDATE {outbox_cursors} AS cursor
 SET reader = place.reader, first_number = 0, lease_relay = :relay, lease_epoch = :epoch, rewind_to = NULL
 FROM free JOIN place ON free.reader = place.former AND free.rewind_to IS NOT DISTINCT FROM place.rewind_to
@@ -128,12 +141,12 @@ RETURNING cursor.subscription, cursor.shard, cursor.takeovers, place.reader, pla
 """
 
 
-def _taken(which: str, and_: str = "") -> Statement:
+def _taken(which: str, before: str = "") -> Statement:
     text = _TAKE
     for word, said in (
         ("<lease>", LEASE),
         ("<which>", which),
-        ("<and>", and_),
+        ("<before>", before),
         ("<newest>", _NEWEST.replace("<reader>", "former.reader")),
         ("<now>", NOW),
     ):
@@ -145,68 +158,110 @@ TAKE = _taken("rewind_to IS NULL")
 
 # What stands ahead of the place to which a cursor goes back is read again, in its order, and not done by a delivery
 # before what comes earlier. These keep their deliveries, which nobody runs: what has killed processes, what is half
-# done, and what an operator has skipped.
-_IS_AHEAD = f"""event.event_id = delivery.event_id
-    AND delivery.position > cursor.rewind_to AND {shard("event")} = cursor.shard"""
-_STAYS_DEAD = f"delivery.takeovers >= 2 OR {IS_HALF_DONE}"
+# done, and what an operator has skipped. What is settled there is settled no more: what was skipped, or has killed
+# processes and let later ones pass, gets its turn back, and is skipped at that; what is dead and let later ones pass
+# is read again, without the receipt that kept a late run from having its effect.
 _IS_READ_AGAIN = f"""NOT delivery.settled AND NOT {IS_SKIPPED}
-    AND (delivery.status = 'dead' AND ({_STAYS_DEAD})) IS NOT TRUE"""
+    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE"""
+_IS_SETTLED_YET = f"""delivery.settled AND delivery.status <> 'done'
+    AND (delivery.status = 'dead' OR {IS_SKIPPED}) AND ({IS_HALF_DONE}) IS NOT TRUE"""
 
-# Drop the deliveries that are read again, once a cursor that is to go back has no owner: nobody reads ahead for it. Of
-# a turn all of them, or none while a relay has one in its hands: it may come to wait again, and to its turn, with
-# nothing before it. So many turns at a time as a deadline allows.
-DROP_AHEAD = Statement(
-    f"""
-WITH {LEASE}, cursor AS MATERIALIZED (
-  SELECT subscription, shard, rewind_to FROM {{outbox_cursors}}
+
+def _ahead(which: str) -> str:
+    """Return the deliveries ahead of cursors that go back: each is looked at once, and not once for each shard."""
+    return f"""
+  FROM (
+    SELECT delivery.event_id, delivery.handler, delivery.order_key, delivery.position, delivery.status,
+           delivery.takeovers, {shard("event")} AS shard
+    FROM {{outbox_deliveries}} AS delivery CROSS JOIN LATERAL (
+      SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
+    WHERE delivery.handler = ANY (:names::text[]) AND {which} AND delivery.position > (
+      SELECT min(rewind_to) FROM {{outbox_cursors}} WHERE subscription = ANY (:names::text[]))
+    OFFSET 0) AS delivery
+  JOIN cursor ON cursor.subscription = delivery.handler AND cursor.shard = delivery.shard
+    AND delivery.position > cursor.rewind_to"""  # noqa: S608 - the rules are ours
+
+
+# The cursors that are to go back and have no owner: nobody reads ahead for them.
+_FREE_TO_GO_BACK = """cursor AS MATERIALIZED (
+  SELECT subscription, shard, rewind_to FROM {outbox_cursors}
   WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND lease_relay IS NULL
     AND rewind_to IS NOT NULL AND EXISTS (SELECT FROM lease)
   FOR UPDATE SKIP LOCKED
-), ahead AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, delivery.order_key
-  FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event, cursor
-  WHERE delivery.handler = ANY (ARRAY(SELECT subscription FROM cursor)) AND delivery.handler = cursor.subscription
-    AND {_IS_READ_AGAIN} AND {_IS_AHEAD}
+)"""
+
+# Drop the deliveries of one subscription that are read again. Of a turn all of them, or none while a relay has one in
+# its hands: it may come to wait again, and to its turn, with nothing before it. It hops over so many turns as a
+# deadline allows; the answer is after which the next such step begins.
+DROP_AHEAD = Statement(
+    f"""
+WITH RECURSIVE {LEASE}, {_FREE_TO_GO_BACK}, hop (order_key) AS (
+  SELECT CASE WHEN EXISTS (SELECT FROM cursor WHERE subscription = :name) THEN (
+    SELECT order_key FROM {{outbox_deliveries}} WHERE NOT settled AND handler = :name AND order_key > :after
+    ORDER BY handler, order_key, position LIMIT 1) END
+  UNION ALL
+  SELECT (
+    SELECT order_key FROM {{outbox_deliveries}} WHERE NOT settled AND handler = :name AND order_key > hop.order_key
+    ORDER BY handler, order_key, position LIMIT 1)
+  FROM hop WHERE hop.order_key IS NOT NULL
 ), turn AS MATERIALIZED (
-  SELECT handler, order_key, count(*) AS deliveries FROM ahead GROUP BY handler, order_key LIMIT :turns_max
+  SELECT order_key FROM hop WHERE order_key IS NOT NULL LIMIT :ahead_max
+), found AS MATERIALIZED (
+  SELECT found.* FROM turn CROSS JOIN LATERAL (
+    SELECT delivery.event_id, delivery.order_key, delivery.position, {shard("event")} AS shard
+    FROM {{outbox_deliveries}} AS delivery CROSS JOIN LATERAL (
+      SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
+    WHERE delivery.handler = :name AND delivery.order_key = turn.order_key AND {_IS_READ_AGAIN} OFFSET 0) AS found
+), ahead AS MATERIALIZED (
+  SELECT event_id, order_key, count(*) OVER (PARTITION BY order_key) AS size
+  FROM found JOIN cursor ON cursor.subscription = :name AND cursor.shard = found.shard
+    AND found.position > cursor.rewind_to
 ), held AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, delivery.order_key, turn.deliveries,
-         delivery.status = 'leased' AS is_in_hand
-  FROM turn JOIN ahead USING (handler, order_key)
-  JOIN {{outbox_deliveries}} AS delivery ON delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
-  WHERE NOT delivery.settled
-  FOR UPDATE OF delivery SKIP LOCKED
-), whole AS (
-  SELECT handler, order_key FROM held GROUP BY handler, order_key, deliveries
-  HAVING count(*) = deliveries AND NOT bool_or(is_in_hand)
+  SELECT ahead.*, locked.is_in_hand FROM ahead CROSS JOIN LATERAL (
+    SELECT status = 'leased' OR settled AS is_in_hand FROM {{outbox_deliveries}} AS delivery
+    WHERE delivery.event_id = ahead.event_id AND delivery.handler = :name LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked
+), whole AS MATERIALIZED (
+  SELECT order_key FROM held GROUP BY order_key, size HAVING count(*) = size AND NOT bool_or(is_in_hand)
+), dropped AS (
+  DELETE FROM {{outbox_deliveries}} WHERE handler = :name AND event_id = ANY (ARRAY(
+    SELECT event_id FROM held WHERE order_key IN (SELECT order_key FROM whole)))
 )
-DELETE FROM {{outbox_deliveries}} AS delivery USING held JOIN whole USING (handler, order_key)
-WHERE delivery.event_id = held.event_id AND delivery.handler = held.handler
-RETURNING delivery.handler, delivery.order_key
+SELECT (SELECT order_key FROM turn ORDER BY order_key DESC LIMIT 1) AS last
 """  # noqa: S608 - the fragments are ours
 )
 
-# Take cursors that are to go back, ahead of which nothing is left that is read again. What was skipped there gets its
-# delivery back in the same moment, so that whoever reads it leaves it to that. What is dead there and let later ones
-# pass is read again: with it goes the receipt that kept a late run from having its effect.
-TAKE_BACK = _taken(
-    f"""rewind_to IS NOT NULL AND NOT EXISTS (
-      SELECT FROM {{outbox_deliveries}} AS delivery, {{outbox_events}} AS event
-      WHERE delivery.handler = cursor.subscription AND {_IS_READ_AGAIN} AND {_IS_AHEAD})""",
-    f""", skipped_again AS (
-  UPDATE {{outbox_deliveries}} AS delivery SET status = 'waiting', updated_at = {NOW}
-  FROM {{outbox_events}} AS event, free AS cursor
-  WHERE delivery.handler = cursor.subscription AND delivery.status = 'skipped' AND {IS_SKIPPED} AND {_IS_AHEAD}
-), tried_again AS (
-  DELETE FROM {{outbox_deliveries}} AS delivery USING {{outbox_events}} AS event, free AS cursor
-  WHERE delivery.handler = cursor.subscription AND delivery.status = 'dead' AND delivery.settled
-    AND ({_STAYS_DEAD}) IS NOT TRUE AND {_IS_AHEAD}
+# Have what is settled there settled no more, so many at a time.
+UNSETTLE_AHEAD = Statement(
+    f"""
+WITH {LEASE}, {_FREE_TO_GO_BACK}, ahead AS MATERIALIZED (
+  SELECT delivery.event_id, delivery.handler, delivery.status = 'skipped' OR delivery.takeovers >= 2 AS is_kept
+  {_ahead(_IS_SETTLED_YET)} LIMIT :ahead_max
+), kept AS (
+  UPDATE {{outbox_deliveries}} AS delivery SET status = 'waiting', available_at = {NOW}, updated_at = {NOW} FROM ahead
+  WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler AND delivery.settled AND is_kept
+), dropped AS (
+  DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
+  WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler AND delivery.settled AND NOT is_kept
   RETURNING delivery.event_id, delivery.handler
 ), allowed_again AS (
-  DELETE FROM {{outbox_receipts}} AS receipt USING tried_again
-  WHERE receipt.event_id = tried_again.event_id AND receipt.handler = tried_again.handler
-    AND receipt.outcome = 'skipped'
-)""",  # noqa: S608 - the rules are ours
+  DELETE FROM {{outbox_receipts}} AS receipt USING dropped
+  WHERE receipt.event_id = dropped.event_id AND receipt.handler = dropped.handler AND receipt.outcome = 'skipped'
+)
+SELECT count(*) AS found FROM ahead
+"""  # noqa: S608 - the fragments are ours
+)
+
+# Take cursors that are to go back, once nothing is left ahead of them that is in the way.
+TAKE_BACK = _taken(
+    "(subscription, shard, rewind_to) IN (SELECT subscription, shard, rewind_to FROM clear)",
+    f""" cursor AS MATERIALIZED (
+  SELECT subscription, shard, rewind_to FROM {{outbox_cursors}}
+  WHERE (subscription, shard) IN (SELECT * FROM unnest(:names::text[], :shards::int[])) AND rewind_to IS NOT NULL
+), clear AS MATERIALIZED (
+  SELECT subscription, shard, rewind_to FROM cursor WHERE (subscription, shard) NOT IN (
+    SELECT delivery.handler, delivery.shard {_ahead(_IS_READ_AGAIN)}
+    UNION SELECT delivery.handler, delivery.shard {_ahead(_IS_SETTLED_YET)})
+),""",  # noqa: S608 - the rules are ours
 )
 
 # Whether a cursor has moved since it went with its reader: what stood behind it then has killed nobody.
@@ -221,10 +276,11 @@ _TAKEOVERS_LEFT = f"CASE WHEN {_HAS_MOVED} THEN 0 ELSE cursor.takeovers END"
 _REATTACH = """
 ), past AS (
   INSERT INTO {outbox_cursors_past} (subscription, shard, reader, first_number, last_number, until)
-  SELECT subscription, shard, reader, first_number, (
-           SELECT number FROM {outbox_progress} AS newest
-           WHERE newest.reader = ours.reader ORDER BY number DESC LIMIT 1), <now>
-  FROM ours
+  SELECT subscription, shard, reader, first_number, newest.number, <now>
+  FROM ours CROSS JOIN LATERAL (
+    SELECT number FROM {outbox_progress} AS newest
+    WHERE newest.reader = ours.reader ORDER BY number DESC LIMIT 1) AS newest
+  WHERE newest.number > first_number
 ), moved AS (
   UPDATE {outbox_cursors} AS cursor
   SET reader = :to, first_number = :number, takeovers = <takeovers>, lease_relay = <owner>, lease_epoch = <epoch>

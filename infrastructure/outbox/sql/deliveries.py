@@ -19,8 +19,9 @@ from outbox_kernel.infrastructure.outbox.sql.passing import is_ahead
 # - Of handlers that run code, which may kill the process, what was taken over twice is a suspect.
 # - What is unnested is selected first: of an array that it knows the planner counts the elements, prefers a plan for
 #   just these, and plans each call anew, which takes twice as long as to run it.
-# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run; but not
-#   before the handler has come to it, which would find no trace of that and run it.
+# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run.
+# - Nothing is taken whose event the handler has yet to come to, since its cursor goes back or an operator has skipped
+#   it: what comes earlier is before it, and whoever reads it would find no trace of it.
 # - The last row is the scan's own report: without it, one that found nothing could not say why.
 _TAKE = """
 WITH RECURSIVE <lease>, hop AS (
@@ -54,7 +55,7 @@ WITH RECURSIVE <lease>, hop AS (
     -- Under a retired name nothing may run: what comes before it may have the handler's next name already.
     SELECT FROM {outbox_subscriptions}
     WHERE name = head.handler AND (paused_at IS NOT NULL OR retired_at IS NOT NULL))
-  AND NOT <head is ahead> AND EXISTS (
+  AND (head.available_at > <now> OR NOT <head is ahead>) AND EXISTS (
     SELECT FROM ability WHERE ability.handler = head.handler AND event.event_type LIKE ability.pattern
       AND event.event_version <= ability.event_version
       AND (

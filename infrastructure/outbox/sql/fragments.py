@@ -54,7 +54,7 @@ FROM_NOW_ON = f"least({_LAST}, greatest(not_before, {NOW}))"
 
 # How large an event is, about. A payload that is stored compressed counts as many times larger, as lists of rows that
 # are all alike are: to measure it, each would have to be read.
-SIZE = "pg_column_size(payload) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END"
+SIZE = "least(pg_column_size(payload), 100000000) * CASE WHEN pg_column_compression(payload) IS NULL THEN 1 ELSE 16 END"
 
 # Each index of an aggregate's events has a part of them: what is written here, and what queues have brought.
 SOURCES = ("source IS NULL", "source IS NOT NULL")

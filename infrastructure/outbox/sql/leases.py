@@ -37,7 +37,7 @@ UPDATE {outbox_relays} SET pauses = :pauses::text::jsonb WHERE id = :relay AND e
 """)
 
 # Live no longer.
-RESIGN = Statement("DELETE FROM {outbox_relays} WHERE id = :relay AND epoch = :epoch")
+RESIGN = Statement("DELETE FROM {outbox_relays} WHERE id = :relay AND epoch <= :epoch")
 
 # End the leases that have run out. The row is locked and looked at again, so that a renewal in time wins. One that
 # is locked, as by the claim of a relay that was stopped while it read the answer, waits for the next time alone.

@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 )
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
-from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, is_ahead
+from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
 from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 # One operator at a time, so that two of them never wait for each other in a ring.
@@ -64,12 +64,11 @@ ORDER BY position, handler FOR UPDATE
 
 # Let deliveries run again from the start, their skipping undone. What was suspected of killing processes stays a
 # suspect, or it would take its neighbours along first. What is half done would meet its receipt, and be done with the
-# other half missing: it is left. What was skipped ahead of its handler needs no delivery any more.
+# other half missing: it is left.
 _UNLESS_HALF_DONE = " AND NOT wanted.half_done"
 _RETRY = f"""
 WITH wanted AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, coalesce({IS_HALF_DONE}, false) AS half_done,
-         {is_ahead("delivery")} AS is_ahead
+  SELECT delivery.event_id, delivery.handler, coalesce({IS_HALF_DONE}, false) AS half_done
   FROM {{outbox_deliveries}} AS delivery
   JOIN unnest(:event_ids::uuid[], :handlers::text[]) AS chosen (event_id, handler) USING (event_id, handler)
 ), retried AS (
@@ -81,33 +80,34 @@ WITH wanted AS MATERIALIZED (
       updated_at = {NOW}
   FROM wanted
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
-    AND delivery.status IN ('waiting', 'dead', 'skipped') AND NOT is_ahead{_UNLESS_HALF_DONE}
+    AND delivery.status IN ('waiting', 'dead', 'skipped'){_UNLESS_HALF_DONE}
   RETURNING delivery.event_id, delivery.handler, wanted.half_done
-), dropped AS (
-  DELETE FROM {{outbox_deliveries}} AS delivery USING wanted
-  WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler AND is_ahead
-    AND delivery.status IN ('waiting', 'skipped')
-  RETURNING delivery.event_id, delivery.handler, false AS half_done
-), due AS (
-  SELECT * FROM retried UNION ALL SELECT * FROM dropped
 ), allowed_again AS (
-  DELETE FROM {{outbox_receipts}} AS receipt USING due
-  WHERE receipt.event_id = due.event_id AND receipt.handler = due.handler
-    AND (receipt.outcome = 'skipped' OR due.half_done)
+  DELETE FROM {{outbox_receipts}} AS receipt USING retried
+  WHERE receipt.event_id = retried.event_id AND receipt.handler = retried.handler
+    AND (receipt.outcome = 'skipped' OR retried.half_done)
 )
-SELECT event_id, handler FROM due
+SELECT event_id, handler FROM retried
 """  # noqa: S608 - the rules are ours
 RETRY = Statement(_RETRY)
 
 # The same, and what is half done too: its first effect happens once more.
 RETRY_AGAIN = Statement(_RETRY.replace(_UNLESS_HALF_DONE, ""))
 
+_IS_PASSED = f"""(
+  SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}) IS TRUE"""  # noqa: S608
+
 # Let deliveries go without an effect, for good: the receipt keeps a relay that was stopped from adding it later.
-# What a relay holds is left, unless that relay is no more.
+# What a relay holds is left, unless that relay is no more. What the handler has yet to come to keeps its turn, by which
+# whoever reads the event leaves it to that, and is skipped then.
 SKIP = Statement(f"""
 WITH passed AS (
   UPDATE {{outbox_deliveries}} AS delivery
-  SET status = 'skipped', alone = false, lease_relay = NULL, lease_epoch = NULL, updated_at = {NOW}
+  SET status = CASE WHEN EXISTS (
+        SELECT FROM {{outbox_log}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = delivery.handler
+        WHERE event.position = delivery.position AND {is_due("subscription", "event")} AND NOT {_IS_PASSED}
+      ) THEN 'waiting' ELSE 'skipped' END,
+      available_at = {NOW}, alone = false, lease_relay = NULL, lease_epoch = NULL, updated_at = {NOW}
   FROM unnest(:event_ids::uuid[], :handlers::text[]) AS wanted (event_id, handler)
   WHERE delivery.event_id = wanted.event_id AND delivery.handler = wanted.handler
     AND (delivery.status IN ('waiting', 'dead') OR (delivery.status = 'leased' AND NOT EXISTS (
@@ -129,9 +129,6 @@ INSERT INTO {{outbox_deliveries}} AS present (event_id, position, handler, order
              THEN aggregate_type || ':' || aggregate_id END, event_id::text), {FROM_NOW_ON}
   FROM due ORDER BY position
 """  # noqa: S608 - the rule is ours
-
-_IS_PASSED = f"""(
-  SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}) IS TRUE"""  # noqa: S608
 
 # Have an event skipped that the subscription is due for and has not come to. A delivery keeps the event's turn: whoever
 # reads the event leaves it to that, and by the receipt whoever takes that skips it.

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, is_passed, shard
+from outbox_kernel.infrastructure.outbox.sql.fragments import SHARD, is_passed, shard
 
 # The cursor of `subscription` that `event` is for.
 OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard('event')}"
 
 
 def is_ahead(delivery: str) -> str:
-    """Return whether a delivery was skipped before its handler came to the event, and is to wait for that."""
-    return f"""({IS_SKIPPED.replace("delivery.", f"{delivery}.")} AND (
+    """Return whether a delivery is for an event that its handler has yet to come to, and is to wait for that."""
+    return f"""((
       SELECT {is_passed("event", "cursor")}
-      FROM {{outbox_log}} AS event JOIN {{outbox_cursor_places}} AS cursor ON cursor.shard = {shard("event")}
-      WHERE event.position = {delivery}.position AND cursor.subscription = {delivery}.handler LIMIT 1) IS FALSE)"""  # noqa: S608 - the words are ours
+      FROM (
+        SELECT position, xid, {SHARD} AS shard FROM {{outbox_log}} WHERE position = {delivery}.position OFFSET 0
+      ) AS event CROSS JOIN LATERAL (
+        SELECT * FROM {{outbox_cursor_places}} AS place
+        WHERE place.subscription = {delivery}.handler AND place.shard = event.shard LIMIT 1) AS cursor) IS FALSE)"""  # noqa: S608 - the words are ours
 
 
 _FLOOR = "(SELECT server.floor FROM {outbox_servers} AS server WHERE server.number = progress.server)"

@@ -82,9 +82,9 @@ WITH {_TURN}, seen AS MATERIALIZED (
     SELECT FROM {{outbox_deliveries}} AS delivery
     WHERE delivery.event_id = event.event_id
       AND (delivery.status NOT IN ('done', 'skipped') OR delivery.updated_at >= {_CUTOFF})
-      AND NOT EXISTS (
+      AND (delivery.status = 'leased' OR NOT EXISTS (
         SELECT FROM {{outbox_subscriptions}} AS subscription
-        WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL))
+        WHERE subscription.name = delivery.handler AND subscription.retired_at IS NOT NULL)))
   AND NOT EXISTS (
     SELECT FROM {{outbox_arrivals}} AS arrival
     WHERE arrival.event_id = event.event_id AND (arrival.created_at >= {_CUTOFF} OR EXISTS (
@@ -166,8 +166,8 @@ WITH {_TURN}, begin AS MATERIALIZED (
   SELECT reader, max(number) AS number, count(*) AS seen FROM seen GROUP BY reader
 ), anchor AS MATERIALIZED (
   SELECT reader, first_number AS number FROM {{outbox_cursors}}
-  UNION SELECT reader, first_number FROM {{outbox_cursors_past}}
-  UNION SELECT reader, last_number FROM {{outbox_cursors_past}}
+  UNION SELECT reader, first_number FROM {{outbox_cursors_past}} WHERE reader = ANY (ARRAY(SELECT reader FROM newest))
+  UNION SELECT reader, last_number FROM {{outbox_cursors_past}} WHERE reader = ANY (ARRAY(SELECT reader FROM newest))
 ), doomed AS MATERIALIZED (
   SELECT seen.reader, seen.number FROM seen JOIN newest ON newest.reader = seen.reader
   WHERE seen.number < newest.number AND (seen.reader, seen.number) NOT IN (SELECT reader, number FROM anchor)
@@ -204,13 +204,12 @@ WITH RECURSIVE {_TURN}, hop (reader) AS (
   SELECT (SELECT progress.reader FROM {{outbox_progress}} AS progress
           WHERE progress.reader > hop.reader ORDER BY progress.reader LIMIT 1)
   FROM hop WHERE hop.reader IS NOT NULL
-), named AS MATERIALIZED (
-  SELECT reader FROM {{outbox_cursors}} UNION SELECT reader FROM {{outbox_cursors_past}}
 ), doomed AS MATERIALIZED (
   SELECT step.reader, step.number FROM hop CROSS JOIN LATERAL (
     SELECT reader, number FROM {{outbox_progress}} AS progress
     WHERE progress.reader = hop.reader ORDER BY number LIMIT :rows_max) AS step
-  WHERE hop.reader NOT IN (SELECT reader FROM named)
+  WHERE (SELECT true FROM {{outbox_cursors}} WHERE reader = hop.reader LIMIT 1) IS NULL
+    AND (SELECT true FROM {{outbox_cursors_past}} WHERE reader = hop.reader LIMIT 1) IS NULL
   LIMIT :rows_max
 ), purged AS (
   DELETE FROM {{outbox_progress}} AS progress USING doomed

@@ -117,7 +117,7 @@ ASKED = {
     ),
     "lock": asked(operations.LOCK_DELIVERIES, 1_500, **SOME),
     "retry": asked(operations.RETRY, 8_000, **SOME),
-    "skip": asked(operations.SKIP, 5_000, **SOME),
+    "skip": asked(operations.SKIP, 7_000, **SOME),
     "skip ahead": asked(operations.SKIP_AHEAD, 6_000, **SOME),
     "what is asked for": asked(
         operations.ASKED_FOR, 300, name="head", event_id=AN_EVENT, types=None, ids=None

@@ -277,3 +277,12 @@ async def test_the_log_names_what_was_taken_over(stage: Stage, caplog: pytest.Lo
         await stage.take_over(at=LATER)
     [record] = [each for each in caplog.records if "took over" in each.message]
     assert (record.__dict__["cursors"], record.__dict__["deliveries"]) == (SHARDS, 0)
+
+
+async def test_a_relay_that_ends_before_its_next_lease_is_there_leaves_none_of_the_former(
+    stage: Stage,
+) -> None:
+    """R11: a registration that nobody answered may not have arrived; others would wait for what is gone."""
+    log = await stage.log()
+    await stage.log_under(attrs.evolve(log.lease, epoch=log.lease.epoch + 1)).run(leases.RESIGN)
+    assert await stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 0

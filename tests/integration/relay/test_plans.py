@@ -15,6 +15,7 @@ import pytest
 
 from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.outbox.own_connection import Line
+from outbox_kernel.infrastructure.outbox.sql import cursors
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 from outbox_kernel.infrastructure.outbox.sql.retention import (
     PURGE_EVENTS,
@@ -58,6 +59,12 @@ GROW = (
     INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status)
     SELECT event_id, position, 'dying', 'bank.wallet:' || event_id, 'dead' FROM outbox_events WHERE position <= 10000
     """,
+    # As many of one that lets later ones pass.
+    """
+    INSERT INTO outbox_deliveries (event_id, position, handler, order_key, status, on_dead)
+    SELECT event_id, position, 'passing', 'bank.wallet:' || event_id, 'dead', 'continue' FROM outbox_events
+    WHERE position <= 10000
+    """,
     # A dozen turns of ours.
     "UPDATE outbox_deliveries SET status = 'waiting' WHERE handler = 'h' AND position <= 48",
     """
@@ -73,6 +80,11 @@ GROW = (
     f"""
     INSERT INTO outbox_cursors (subscription, shard, reader)
     SELECT name, shard, '{READER}' FROM unnest(ARRAY['h', 'i', 'j']) AS name, generate_series(0, 31) AS shard
+    """,
+    f"""
+    INSERT INTO outbox_cursors (subscription, shard, reader, rewind_to)
+    SELECT name, shard, '{READER}', goes_to
+    FROM (VALUES ('dying', 0), ('passing', 9900)) AS back (name, goes_to), generate_series(0, 31) AS shard
     """,
 )
 
@@ -125,6 +137,11 @@ async def take(log: Log) -> None:
         await log.take((name, shard) for name in "hi" for shard in range(32))
 
 
+async def go_back(log: Log, statement: Statement, whose: str, **given: Any) -> None:
+    """A hundred at a time."""
+    await log.run(statement, names=[whose] * 32, shards=[*range(32)], **given)
+
+
 async def claim(log: Log, known: list[tuple[str, str]]) -> None:
     await Deliveries(log, carrying("h", "i"))._claim({}, known, suspects=False)  # noqa: SLF001 - the statement itself
 
@@ -174,6 +191,13 @@ ASKED: dict[str, Asked[Log]] = {
     "take": Asked(take, 1_500),
     "join": Asked(lambda log: log.join(ours(), moved(1)[0][0]), 1_500),
     "give": Asked(lambda log: log.give(ours(), range(32), READER), 1_500),
+    "drop what is ahead": Asked(
+        lambda log: go_back(log, cursors.DROP_AHEAD, "dying", name="dying", after="", ahead_max=100), 4_000
+    ),
+    "unsettle what is ahead": Asked(
+        lambda log: go_back(log, cursors.UNSETTLE_AHEAD, "passing", ahead_max=100), 4_000
+    ),
+    "take what goes back": Asked(lambda log: go_back(log, cursors.TAKE_BACK, "passing"), 3_000),
     "claim all": Asked(lambda log: claim(log, []), 1_500),
     "claim known": Asked(lambda log: claim(log, KNOWN), 1_500),
 }

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import event, insert, text
@@ -20,6 +20,8 @@ from outbox_kernel.infrastructure.operations.health_of_work import examine_work
 from outbox_kernel.infrastructure.operations.mending import HalfDone, choose_for_retry, retry
 from outbox_kernel.infrastructure.operations.overview import overview
 from outbox_kernel.infrastructure.operations.replaying import replay, rewind
+from outbox_kernel.infrastructure.outbox.receipts import HandlerRun
+from outbox_kernel.infrastructure.relay.run import Handling, Run
 from outbox_kernel.kernel.errors import SecondCommit
 from tests.domain import Wallet, journal
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, handler
@@ -522,3 +524,64 @@ async def test_what_a_second_commit_left_runs_again_when_all_since_may_have_its_
     await stage.drain(handler("h", act), at=1)
     assert await stage.journal() == ["first", "first"]
     assert await stage.deliveries() == {}
+
+
+async def test_what_a_failed_run_has_left_in_another_task_commits_no_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R6: with the receipt of what failed, which the next run would meet, and have no effect."""
+    handled, go, others = Handling.handled, asyncio.Event(), list[asyncio.Task[None]]()
+
+    async def asked(self: Handling, run: Run) -> set[UUID]:
+        found = await handled(self, run)
+        go.set()
+        await asyncio.wait(others)
+        return found
+
+    async def late() -> None:
+        await go.wait()
+        await stage.enter("late")
+
+    async def act(_: Any) -> None:
+        if others:
+            await stage.enter("in time")
+            return
+        others.append(asyncio.create_task(late()))
+        raise ValueError("not today")
+
+    monkeypatch.setattr(Handling, "handled", asked)
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert isinstance(others[0].exception(), RunOver)
+    await stage.drain(handler("h", act), at=1000)
+    assert await stage.journal() == ["in time"]
+
+
+async def test_what_a_failed_run_commits_meanwhile_is_its_effect(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R6: it was under way as the handler failed, and counts as if it had been before."""
+    committed, others = asyncio.Event(), list[asyncio.Task[None]]()
+    handled, take = Handling.handled, HandlerRun._take_receipt  # noqa: SLF001 - where its commit begins
+
+    async def asked(self: Handling, run: Run) -> set[UUID]:
+        found = await handled(self, run)
+        await asyncio.wait(others)
+        return found
+
+    def taken(self: HandlerRun, *given: Any, **options: Any) -> bool:
+        found = take(self, *given, **options)
+        committed.set()
+        return found
+
+    async def act(_: Any) -> None:
+        others.append(asyncio.create_task(stage.enter("in time")))
+        await committed.wait()
+        raise ValueError("not today")
+
+    monkeypatch.setattr(Handling, "handled", asked)
+    monkeypatch.setattr(HandlerRun, "_take_receipt", taken)
+    await stage.put("a")
+    await stage.drain(handler("h", act))
+    assert (await stage.journal(), await stage.events()) == (["in time"], {"a": "delivered"})
+    assert "after its effect had committed" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -11,7 +12,7 @@ from outbox_kernel.infrastructure.operations import Desk, Selection
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
 from outbox_kernel.kernel import Reject, Unavailable
 from tests.relaying import Recorder, Stage, handler
-from tests.serving import has_run, serving
+from tests.serving import has_in_hand, has_run, serving
 from tests.waiting import until
 
 
@@ -100,7 +101,7 @@ async def test_however_much_is_unsettled_ahead_all_of_it_comes_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R17: dropped in as many statements as it takes."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.log.TURNS_DROPPED_MAX", 1)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.log.AHEAD_MAX", 1)
     seen = Recorder().fail("a").fail("b").fail("c")
     for what in "abc":
         await stage.put(what, what.upper(), of=uuid4())
@@ -202,8 +203,128 @@ async def test_what_is_retried_before_its_handler_comes_to_it_waits_for_its_turn
     assert (await retry(desk, await choose_for_retry(desk, Selection(event, "h")))).changed == 1
     await stage.drain(handler("h", seen), batch_size_max=1)
     assert seen.seen == ["a", "b", "c"]
-    assert await stage.deliveries() == {}
+    assert await stage.deliveries() == {("c", "h"): "done"}
     assert await stage.receipts() == []
+
+
+async def dead(stage: Stage, what: str, takeovers: int) -> Selection:
+    """Let the handler's delivery be dead of killing so many relays; return how an operator names it."""
+    event = await stage.event(what)
+    await stage.witness.execute(
+        "UPDATE outbox_deliveries SET takeovers = $2 WHERE event_id = $1 AND status = 'dead'",
+        *(event["event_id"], takeovers),
+    )
+    return Selection(event["event_id"], "h")
+
+
+async def gone_back(stage: Stage, h: Any) -> None:
+    """Have its cursors go back to the beginning, and the first event be read again."""
+    await rewind(stage, "h")
+    await stage.relay(h, batch_size_max=1).run_once()
+
+
+async def test_what_has_killed_processes_and_is_retried_ahead_waits_for_its_turn(stage: Stage) -> None:
+    """R4, R5: what stands before it is read again first, and it runs once."""
+    seen = Recorder().fail("d", Reject("never"))
+    h = handler("h", seen)
+    await stage.put("a", "b", "c", "d", of=uuid4())
+    await stage.drain(h)
+    meant = await dead(stage, "d", takeovers=3)
+    await gone_back(stage, h)
+    desk = Desk(stage.witness)
+    assert (await retry(desk, await choose_for_retry(desk, meant))).changed == 1
+    await stage.drain(h, batch_size_max=1)
+    assert seen.seen == ["a", "b", "c", "d"] * 2
+
+
+async def test_what_has_killed_processes_and_is_skipped_ahead_is_not_run(stage: Stage) -> None:
+    """R4, R17: it keeps its turn, by which whoever reads it leaves it to that."""
+    seen = Recorder().fail("c", Reject("never"))
+    h = handler("h", seen)
+    await stage.put("a", "b", "c", "d", of=uuid4())
+    await stage.drain(h)
+    meant = await dead(stage, "c", takeovers=3)
+    await gone_back(stage, h)
+    desk = Desk(stage.witness)
+    assert (await skip(desk, await choose_for_skip(desk, meant))).changed == 1
+    await stage.drain(h, batch_size_max=1)
+    assert seen.seen == ["a", "b", "c", "a", "b", "d"]
+    assert (await stage.deliveries())["c", "h"] == "skipped"
+
+
+async def test_what_is_skipped_twice_before_it_is_read_is_not_handled(stage: Stage) -> None:
+    """R4, O1: whoever presses the button again means the same."""
+    seen = Recorder()
+    await stage.drain(handler("h", seen))
+    await stage.put("a", "b", of=uuid4())
+    desk = Desk(stage.witness)
+    meant = Selection((await stage.event("b"))["event_id"], "h")
+    for _ in range(2):
+        assert (await skip(desk, await choose_for_skip(desk, meant))).changed == 1
+    await stage.drain(handler("h", seen), batch_size_max=1)
+    assert seen.seen == ["a"]
+    assert await stage.deliveries() == {("b", "h"): "skipped"}
+
+
+async def test_what_has_killed_processes_and_let_later_ones_pass_is_not_run_again(stage: Stage) -> None:
+    """R3, R17: it would kill them in the middle of their work."""
+    seen = Recorder().fail("b", Reject("never"))
+    h = handler("h", seen, on_dead="continue")
+    await stage.put("a", "b", "c", of=uuid4())
+    await stage.drain(h)
+    await dead(stage, "b", takeovers=3)
+    await rewind(stage, "h")
+    await stage.drain(h)
+    assert seen.seen == ["a", "b", "c", "a", "c"]
+    assert (await stage.deliveries())["b", "h"] == "skipped"
+
+
+async def test_what_is_retried_once_its_run_has_met_the_skip_is_handled(stage: Stage) -> None:
+    """R4, O1: its relay takes it for done, and has not yet said so."""
+    gates = {what: asyncio.Event() for what in ("a", "b")}
+    begun = {what: asyncio.Event() for what in gates}
+
+    async def act(event: Any) -> None:
+        begun[event.what].set()
+        await gates[event.what].wait()
+        await stage.enter(event.what)
+
+    desk = Desk(stage.witness)
+    await stage.put(*gates)
+    meant = Selection((await stage.event("b"))["event_id"], "h")
+    relay = stage.relay(handler("h", act), at=None, poll_interval_seconds=0.1)
+    async with serving(relay):
+        await asyncio.gather(*(each.wait() for each in begun.values()))
+        await skip(desk, await choose_for_skip(desk, meant))
+        gates["b"].set()
+        await until(lambda: has_in_hand(relay, 1))
+        await retry(desk, await choose_for_retry(desk, meant))
+        gates["a"].set()
+
+        async def all_done() -> bool:
+            return await stage.journal() == ["a", "b"]
+
+        await until(all_done)
+
+
+async def test_however_many_letters_let_later_ones_pass_all_are_tried_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R17: so many at a time as a deadline allows."""
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.log.AHEAD_MAX", 1)
+    whats = ["a", "b", "c"]
+    seen = Recorder()
+    for what in whats:
+        seen.fail(what, Reject("not yet"))
+    h = handler("h", seen, on_dead="continue")
+    await stage.put(*whats)
+    await stage.drain(h)
+    await rewind(stage, "h")
+    for what in whats:
+        del seen.troubles[what]
+    await stage.drain(h)
+    assert seen.seen == whats * 2
+    assert (await stage.deliveries(), await stage.receipts()) == ({}, [])
 
 
 @pytest.mark.parametrize("again", ["succeeds", "fails"])

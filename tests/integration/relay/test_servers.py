@@ -136,3 +136,19 @@ async def test_what_is_late_on_this_server_is_found_above_the_floor(stage: Stage
     for _ in range(2):
         await stage.drain(handler("h", recorder))
     assert recorder.seen == ["a", "early", "late"]
+
+
+async def test_what_was_moved_before_anybody_read_it_is_passed_once(stage: Stage) -> None:
+    """R2b: the ids under which it was written are yet to come here."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.put("a", "b", of=wallet)
+    await stage.witness.execute(f"UPDATE outbox_events SET xid = '{FAR_ABOVE}'")
+    await stage.put("c", of=wallet)
+    await stage.drain(handler("h", seen))
+    assert await stage.events() == {"a": "delivered", "b": "delivered", "c": "delivered"}
+    assert await stage.witness.fetchval("SELECT floor FROM outbox_servers") == 2
+    seen.fail("d")
+    await stage.put("d", of=wallet)
+    for at in (0, 1000):
+        await stage.drain(handler("h", seen), at=at)
+    assert seen.seen == ["a", "b", "c", "d", "d"]

@@ -148,3 +148,5 @@ async def test_what_stands_twice_in_the_log_of_a_queue_stops_nobody(stage: Stage
     await consume(stage, handler("failing", failing, queue="q"), handler("good", good, queue="q"))
     assert set(good.seen) == {"a", "b"}
     assert await stage.deliveries() == {("a", "failing"): "waiting"}
+    left = await stage.witness.fetchrow("SELECT position, attempts FROM outbox_deliveries")
+    assert tuple(left) == ((await stage.event("a"))["position"], 1)

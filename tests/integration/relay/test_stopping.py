@@ -29,6 +29,7 @@ from tests.serving import (
     cut,
     has_begun,
     has_events,
+    has_in_hand,
     no_keeper_lives,
     serving,
 )
@@ -71,10 +72,11 @@ async def test_a_relay_that_is_ended_before_it_hears_that_it_is_registered_leave
     assert await stage.witness.fetchval(RELAYS) == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
 async def test_a_place_whose_answer_is_late_costs_nobody_the_grace_period(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
-    """R11: it is written again, and is there already."""
+    """R11, R5: it is written again, and is there already; what has come since is written all the same."""
     fetch, written = Line._fetch, asyncio.Event()  # noqa: SLF001 - where an answer is late
 
     async def late(self: Line, connection: Any, text: str, *given: Any) -> Any:
@@ -84,18 +86,28 @@ async def test_a_place_whose_answer_is_late_costs_nobody_the_grace_period(
             await asyncio.Event().wait()
         return found
 
-    h, go, begun, _ = at_the_gate()
+    go, begun = asyncio.Event(), asyncio.Event()
+
+    async def act(_: Any) -> None:
+        begun.set()
+        await go.wait()
+        if fails:
+            raise ValueError("not today")
+
     await stage.put("a")
-    relay = stage.relay(h, handler("quick", Recorder()), at=None)
+    relay = stage.relay(handler("h", act), handler("quick", Recorder()), at=None)
     monkeypatch.setattr(Line, "_fetch", late)
     monkeypatch.setattr(serving_steps, "ANSWER_SECONDS_MAX", 0.05)
     task = asyncio.create_task(relay.run())
     await asyncio.gather(begun.wait(), written.wait())
+    if fails:
+        go.set()
+        await until(lambda: has_in_hand(relay, 0))
     relay.stop()
     await until(lambda: begins_nothing_more(relay))
     go.set()
     await task
-    assert await stage.events() == {"a": "delivered"}
+    assert await stage.events() == {"a": "open" if fails else "delivered"}
 
 
 @pytest.mark.parametrize("name", ["outbox-read", "outbox-write", "outbox-Listener.run", "outbox-stop"])

@@ -592,3 +592,29 @@ async def test_a_receipt_under_the_former_name_goes_when_no_relay_has_that_name(
     assert await stage.receipts() == [("a", "former", "done"), ("a", "now", "done")]
     await stage.drain(renamed)
     assert await stage.receipts() == [("a", "now", "done")]
+
+
+async def test_relays_that_come_and_go_with_nothing_to_do_leave_no_trace(stage: Stage) -> None:
+    """R13: as `outbox relay --once` does that a timer starts each minute."""
+    for _ in range(3):
+        await stage.drain(handler("h", Recorder()))
+    assert await stage.witness.fetchval("SELECT count(*) FROM outbox_cursors_past") == 0
+
+
+async def test_what_was_written_while_nobody_was_due_has_no_moment_at_which_it_was_passed(
+    stage: Stage,
+) -> None:
+    """S: the subscription that has come back began behind it."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder()))
+    await stage.witness.execute(
+        "UPDATE outbox_subscriptions SET retired_at = clock_timestamp(), revision = 2"
+    )
+    await stage.put("b")
+    await stage.drain(handler("h", Recorder()), at=10, from_beginning=False)
+    await stage.put("c")
+    await stage.drain(handler("h", Recorder()), at=20, from_beginning=False)
+    passed = {what: (await stage.status(what))["processed_at"] for what in ("b", "c")}
+    created = {what: (await stage.event(what))["created_at"] for what in ("b", "c")}
+    assert passed["b"] == created["b"]
+    assert passed["c"] > created["c"]
