@@ -185,6 +185,18 @@ class Town:
         except TooLate as error:
             self.rig.remarks.append(str(error))
 
+    async def is_made_again(self, exchange: str) -> None:
+        """Wait until a relay has made it again, standing still or not; once all is written, none does."""
+
+        async def there() -> bool:
+            found = await self.control("list_exchanges", "-p", self.vhost, "--no-table-headers", "name")
+            return exchange in found.split() or not self.rig.fleet.writing
+
+        try:
+            await until(there, f"{exchange} is there again", seconds=MISSED_SECONDS_MAX)
+        except TooLate as error:
+            self.rig.remarks.append(str(error))
+
     async def is_emptied(self) -> None:
         """Wait until the consumers have acknowledged all that lies in the queue."""
 

@@ -90,12 +90,12 @@ class CutBeforeTheConfirm(BrokerCell):
 
 
 class ExchangeMissing(BrokerCell):
-    """Somebody deletes the exchange; whoever looks for its broker makes it again."""
+    """Somebody deletes the exchange; whoever publishes to it makes it again."""
 
     async def injure(self, rig: Rig) -> None:
         async with self.town.channel() as channel:
             await channel.exchange_delete("faults")
-        await self.town.is_missed()
+        await self.town.is_made_again("faults")
         await self.town.resumes()
 
 
