@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from outbox_kernel.infrastructure.dashboard.kinds import kind_field, kind_of
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_a_kind_is_brought_whole_by_a_field_that_browsers_leave_as_it_is(kind: str) -> None:
-    field = kind_field(kind)
-    assert field.strip() == field != ""
-    assert not set("\r\n") & set(field)
-    assert kind_of(field) == kind
 
 
 def test_what_is_plain_is_written_so() -> None:

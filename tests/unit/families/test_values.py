@@ -5,8 +5,6 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contexts.families.events import (
     EMAIL_CHARACTERS_MAX,
@@ -52,16 +50,6 @@ def test_an_address_is_written_in_one_way(written: str) -> None:
 
 def test_an_address_that_composes_in_lower_case_only_is_written_in_one_way_too() -> None:
     assert Email("T\u0308@example.org") == Email("\u1e97@example.org")
-
-
-# Upper case letters, with marks that compose with some of them.
-@given(
-    st.text(st.characters(categories=["Lu", "Ll", "Mn"]), min_size=1, max_size=4),
-    st.text(".\uff0e\u2026", max_size=3),
-)
-def test_an_address_that_was_read_back_is_the_same(name: str, dots: str) -> None:
-    email = Email(f"{name}@example.org{dots}")
-    assert Email(email.value) == email
 
 
 @pytest.mark.parametrize(

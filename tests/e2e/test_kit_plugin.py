@@ -82,7 +82,7 @@ def test_loading_the_plugin_does_not_import_the_kit() -> None:
         "import sys, types; sys.modules['pytest'] = types.SimpleNamespace(fixture=lambda function: function)\n"
         "import outbox_kernel.pytest_plugin; print('outbox_kernel.kernel.testing' in sys.modules)"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     shown = subprocess.run(
         [sys.executable, "-c", script], cwd=root, check=True, capture_output=True, text=True
     )
