@@ -23,7 +23,7 @@ LISTENER_ANSWER_SECONDS_MAX = 2.0
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
-# What a cursor goes back over, turns and letters, so many in one statement.
+# Deliveries that a cursor goes back over, so many in one statement.
 AHEAD_MAX = 10_000
 # However few are asked for, as by a handler with a bound, so many are looked at.
 LOOK_EVENTS_MIN = 1_000

@@ -218,13 +218,10 @@ class Log:
 
         Where a relay has a delivery in its hands that is read again then, it is for another time.
         """
-        which, names = arrays(_CURSORS, wanted), {name for name, _ in wanted}
-        while (await self.run(cursors.UNSETTLE_AHEAD, **which, ahead_max=AHEAD_MAX))[0]["found"]:
-            pass
-        for name in names:
-            step: dict[str, Any] = {"name": name, "ahead_max": AHEAD_MAX, "after": ""}
-            while step["after"] is not None:
-                step["after"] = (await self.run(cursors.DROP_AHEAD, **which, **step))[0]["last"]
+        which = arrays(_CURSORS, wanted)
+        for statement in (cursors.UNSETTLE_AHEAD, cursors.DROP_AHEAD):
+            while (await self.run(statement, **which, ahead_max=AHEAD_MAX))[0]["found"] >= AHEAD_MAX:
+                pass
         return _readers(await self.run(cursors.TAKE_BACK, **which))
 
     async def give(self, reader: Reader, shards: Collection[int], to: UUID) -> None:

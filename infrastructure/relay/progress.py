@@ -42,15 +42,15 @@ class Progress:
         return self._written_at + WRITE_SECONDS
 
     async def write(self) -> list[Outcome]:
-        """Write all places that are due, with their deliveries; return those.
-
-        What was sent and nobody has heard of goes first, just as it was: it may be there, and more must not be taken
-        for it.
-        """
-        sent = self._ended(is_sent=True)
-        left = await self._send(sent) if sent else []
+        """Write all places that are due, with their deliveries; return those."""
+        left = await self.send_again()
         ended = self._ended()
         return [*left, *await self._send(ended)] if ended else left
+
+    async def send_again(self) -> list[Outcome]:
+        """Write what was sent and nobody has heard of, just as it was: it may be there, and no more is taken for it."""
+        sent = self._ended(is_sent=True)
+        return await self._send(sent) if sent else []
 
     async def _send(self, ended: Sequence[tuple[Reader, Sequence[Batch]]]) -> list[Outcome]:
         for batch in (each for _, batches in ended for each in batches):

@@ -182,7 +182,9 @@ class Shift:
         """Write how deliveries went."""
         if self.deliveries.has_unwritten:
             async with self._writing:
+                left = await self.progress.send_again()  # with the deliveries that they may be of
                 await self.deliveries.write()
+            self.deliveries.hear_of_left(left)
             self.wake_up()
 
     async def write_progress(self) -> None:

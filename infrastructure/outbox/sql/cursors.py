@@ -30,10 +30,14 @@ LEFT JOIN (SELECT * FROM {outbox_servers} ORDER BY number DESC LIMIT 1) AS known
 HIGHEST = Statement(f"SELECT {LAST} AS position")
 # The same of what was written under ids that this server has yet to give, as in a log that was moved before anybody
 # read it.
-HIGHEST_OF_OTHERS = Statement("""
-SELECT coalesce(max(position), 0) AS position FROM {outbox_log}
-WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())
-""")
+_OF_OTHERS = (
+    "(SELECT position FROM {} WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()) ORDER BY xid, position)"
+)
+HIGHEST_OF_OTHERS = Statement(
+    "SELECT coalesce(max(position), 0) AS position FROM ("  # noqa: S608 - the names are ours
+    + " UNION ALL ".join(map(_OF_OTHERS.format, ("{outbox_events}", "{outbox_arrivals}")))
+    + ") AS found"
+)
 WRITERS = Statement("""
 SELECT coalesce(array_agg(virtualtransaction), ARRAY[]::text[]) AS found FROM pg_locks
 WHERE relation = '{outbox_events}'::regclass AND mode = 'RowExclusiveLock' AND pid IS DISTINCT FROM pg_backend_pid()
@@ -157,12 +161,13 @@ def _taken(which: str, before: str = "") -> Statement:
 TAKE = _taken("rewind_to IS NULL")
 
 # What stands ahead of the place to which a cursor goes back is read again, in its order, and not done by a delivery
-# before what comes earlier. These keep their deliveries, which nobody runs: what has killed processes, what is half
-# done, and what an operator has skipped. What is settled there is settled no more: what was skipped, or has killed
-# processes and let later ones pass, gets its turn back, and is skipped at that; what is dead and let later ones pass
-# is read again, without the receipt that kept a late run from having its effect.
-_IS_READ_AGAIN = f"""NOT delivery.settled AND NOT {IS_SKIPPED}
-    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE"""
+# before what comes earlier; from the moment on in which an operator says so, nobody takes one there. These keep their
+# deliveries, which nobody runs: what has killed processes, what is half done, and what an operator has skipped. What is
+# settled there is settled no more: what was skipped, or has killed processes and let later ones pass, gets its turn
+# back, and is skipped at that; what else is dead and let later ones pass is read again, without the receipt that kept a
+# late run from having its effect. What a relay has in its hands is waited for.
+_IS_READ_AGAIN = f"""NOT delivery.settled AND (delivery.status = 'leased' OR (NOT {IS_SKIPPED}
+    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE))"""
 _IS_SETTLED_YET = f"""delivery.settled AND delivery.status <> 'done'
     AND (delivery.status = 'dead' OR {IS_SKIPPED}) AND ({IS_HALF_DONE}) IS NOT TRUE"""
 
@@ -171,15 +176,17 @@ def _ahead(which: str) -> str:
     """Return the deliveries ahead of cursors that go back: each is looked at once, and not once for each shard."""
     return f"""
   FROM (
-    SELECT delivery.event_id, delivery.handler, delivery.order_key, delivery.position, delivery.status,
-           delivery.takeovers, {shard("event")} AS shard
+    SELECT delivery.event_id, delivery.handler, delivery.position, delivery.status, delivery.error_message,
+           {shard("event")} AS shard
     FROM {{outbox_deliveries}} AS delivery CROSS JOIN LATERAL (
       SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
     WHERE delivery.handler = ANY (:names::text[]) AND {which} AND delivery.position > (
       SELECT min(rewind_to) FROM {{outbox_cursors}} WHERE subscription = ANY (:names::text[]))
     OFFSET 0) AS delivery
-  JOIN cursor ON cursor.subscription = delivery.handler AND cursor.shard = delivery.shard
-    AND delivery.position > cursor.rewind_to"""  # noqa: S608 - the rules are ours
+  CROSS JOIN LATERAL (
+    SELECT FROM cursor
+    WHERE cursor.subscription = delivery.handler AND cursor.shard = delivery.shard
+      AND delivery.position > cursor.rewind_to LIMIT 1) AS cursor"""  # noqa: S608 - the rules are ours
 
 
 # The cursors that are to go back and have no owner: nobody reads ahead for them.
@@ -190,58 +197,35 @@ _FREE_TO_GO_BACK = """cursor AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 )"""
 
-# Drop the deliveries of one subscription that are read again. Of a turn all of them, or none while a relay has one in
-# its hands: it may come to wait again, and to its turn, with nothing before it. It hops over so many turns as a
-# deadline allows; the answer is after which the next such step begins.
+# Drop the deliveries that are read again, so many at a time as a deadline allows.
 DROP_AHEAD = Statement(
     f"""
-WITH RECURSIVE {LEASE}, {_FREE_TO_GO_BACK}, hop (order_key) AS (
-  SELECT CASE WHEN EXISTS (SELECT FROM cursor WHERE subscription = :name) THEN (
-    SELECT order_key FROM {{outbox_deliveries}} WHERE NOT settled AND handler = :name AND order_key > :after
-    ORDER BY handler, order_key, position LIMIT 1) END
-  UNION ALL
-  SELECT (
-    SELECT order_key FROM {{outbox_deliveries}} WHERE NOT settled AND handler = :name AND order_key > hop.order_key
-    ORDER BY handler, order_key, position LIMIT 1)
-  FROM hop WHERE hop.order_key IS NOT NULL
-), turn AS MATERIALIZED (
-  SELECT order_key FROM hop WHERE order_key IS NOT NULL LIMIT :ahead_max
-), found AS MATERIALIZED (
-  SELECT found.* FROM turn CROSS JOIN LATERAL (
-    SELECT delivery.event_id, delivery.order_key, delivery.position, {shard("event")} AS shard
-    FROM {{outbox_deliveries}} AS delivery CROSS JOIN LATERAL (
-      SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
-    WHERE delivery.handler = :name AND delivery.order_key = turn.order_key AND {_IS_READ_AGAIN} OFFSET 0) AS found
-), ahead AS MATERIALIZED (
-  SELECT event_id, order_key, count(*) OVER (PARTITION BY order_key) AS size
-  FROM found JOIN cursor ON cursor.subscription = :name AND cursor.shard = found.shard
-    AND found.position > cursor.rewind_to
-), held AS MATERIALIZED (
-  SELECT ahead.*, locked.is_in_hand FROM ahead CROSS JOIN LATERAL (
-    SELECT status = 'leased' OR settled AS is_in_hand FROM {{outbox_deliveries}} AS delivery
-    WHERE delivery.event_id = ahead.event_id AND delivery.handler = :name LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked
-), whole AS MATERIALIZED (
-  SELECT order_key FROM held GROUP BY order_key, size HAVING count(*) = size AND NOT bool_or(is_in_hand)
+WITH {LEASE}, {_FREE_TO_GO_BACK}, ahead AS MATERIALIZED (
+  SELECT delivery.event_id, delivery.handler
+  {_ahead(f"delivery.status <> 'leased' AND {_IS_READ_AGAIN}")} LIMIT :ahead_max
 ), dropped AS (
-  DELETE FROM {{outbox_deliveries}} WHERE handler = :name AND event_id = ANY (ARRAY(
-    SELECT event_id FROM held WHERE order_key IN (SELECT order_key FROM whole)))
+  DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
+  WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
+    AND delivery.status <> 'leased' AND NOT delivery.settled
 )
-SELECT (SELECT order_key FROM turn ORDER BY order_key DESC LIMIT 1) AS last
+SELECT count(*) AS found FROM ahead
 """  # noqa: S608 - the fragments are ours
 )
 
-# Have what is settled there settled no more, so many at a time.
+# Have what is settled there settled no more, likewise.
 UNSETTLE_AHEAD = Statement(
     f"""
 WITH {LEASE}, {_FREE_TO_GO_BACK}, ahead AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler, delivery.status = 'skipped' OR delivery.takeovers >= 2 AS is_kept
+  SELECT delivery.event_id, delivery.handler,
+         delivery.status = 'skipped' OR delivery.error_message = 'kills the process' AS is_kept
   {_ahead(_IS_SETTLED_YET)} LIMIT :ahead_max
 ), kept AS (
   UPDATE {{outbox_deliveries}} AS delivery SET status = 'waiting', available_at = {NOW}, updated_at = {NOW} FROM ahead
   WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler AND delivery.settled AND is_kept
 ), dropped AS (
   DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
-  WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler AND delivery.settled AND NOT is_kept
+  WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler AND delivery.settled
+    AND is_kept IS NOT TRUE
   RETURNING delivery.event_id, delivery.handler
 ), allowed_again AS (
   DELETE FROM {{outbox_receipts}} AS receipt USING dropped

@@ -19,7 +19,8 @@ from outbox_kernel.infrastructure.outbox.sql.passing import is_ahead
 # - Of handlers that run code, which may kill the process, what was taken over twice is a suspect.
 # - What is unnested is selected first: of an array that it knows the planner counts the elements, prefers a plan for
 #   just these, and plans each call anew, which takes twice as long as to run it.
-# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run.
+# - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run; so it may
+#   be of a type or a version that nobody here can run.
 # - Nothing is taken whose event the handler has yet to come to, since its cursor goes back or an operator has skipped
 #   it: what comes earlier is before it, and whoever reads it would find no trace of it.
 # - The last row is the scan's own report: without it, one that found nothing could not say why.
@@ -43,7 +44,8 @@ WITH RECURSIVE <lease>, hop AS (
     WHERE NOT settled AND handler = turn.handler AND order_key = turn.order_key AND EXISTS (SELECT FROM lease)
     ORDER BY order_key, position LIMIT 1) AS first
 ), head AS MATERIALIZED (
-  (SELECT * FROM hop LIMIT :heads_max) UNION ALL SELECT * FROM known
+  SELECT *, available_at <= <now> AS is_due FROM (
+    (SELECT * FROM hop LIMIT :heads_max) UNION ALL SELECT * FROM known) AS found
 ), ability AS MATERIALIZED (
   SELECT *, <like> AS pattern
   FROM unnest((SELECT :handlers::text[]), (SELECT :types::text[]), (SELECT :versions::int[]), (SELECT :former::text[]),
@@ -55,9 +57,10 @@ WITH RECURSIVE <lease>, hop AS (
     -- Under a retired name nothing may run: what comes before it may have the handler's next name already.
     SELECT FROM {outbox_subscriptions}
     WHERE name = head.handler AND (paused_at IS NOT NULL OR retired_at IS NOT NULL))
-  AND (head.available_at > <now> OR NOT <head is ahead>) AND EXISTS (
-    SELECT FROM ability WHERE ability.handler = head.handler AND event.event_type LIKE ability.pattern
-      AND event.event_version <= ability.event_version
+  AND (NOT is_due OR NOT <head is ahead>) AND EXISTS (
+    SELECT FROM ability WHERE ability.handler = head.handler
+      AND ((event.event_type LIKE ability.pattern AND event.event_version <= ability.event_version)
+        OR <head is skipped>)
       AND (
         SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
           AND before.order_key = head.order_key AND before.handler = ability.former
@@ -65,7 +68,7 @@ WITH RECURSIVE <lease>, hop AS (
 ), taken AS MATERIALIZED (
   SELECT locked.* FROM (
     SELECT event_id, handler FROM ours
-    WHERE available_at <= <now> AND suspect = :suspects LIMIT :turns_max) AS chosen
+    WHERE is_due AND suspect = :suspects LIMIT :turns_max) AS chosen
   CROSS JOIN LATERAL (
     SELECT order_key, handler, position FROM {outbox_deliveries}
     WHERE event_id = chosen.event_id AND handler = chosen.handler
@@ -81,8 +84,9 @@ WITH RECURSIVE <lease>, hop AS (
              AND delivery.available_at <= <now> AND NOT <delivery is ahead>
              AND EXISTS (
                SELECT FROM ability JOIN {outbox_events} AS event ON event.event_id = delivery.event_id
-               WHERE ability.handler = delivery.handler AND event.event_type LIKE ability.pattern
-                 AND event.event_version <= ability.event_version
+               WHERE ability.handler = delivery.handler
+                 AND ((event.event_type LIKE ability.pattern AND event.event_version <= ability.event_version)
+                   OR <delivery is skipped>)
                  AND (
                    SELECT true FROM {outbox_deliveries} AS before WHERE NOT before.settled
                      AND before.order_key = delivery.order_key AND before.handler = ability.former
@@ -124,8 +128,8 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, N
   'last', (
     SELECT coalesce(json_object_agg(handler, last), '{{}}')
     FROM (SELECT handler, max(order_key) AS last FROM head GROUP BY handler) AS ends),
-  'suspects', EXISTS (SELECT FROM ours WHERE suspect AND available_at <= <now>),
-  'next_in_seconds', (SELECT extract(epoch FROM min(available_at) - <now>) FROM ours WHERE available_at > <now>))::text
+  'suspects', EXISTS (SELECT FROM ours WHERE suspect AND is_due),
+  'next_in_seconds', (SELECT extract(epoch FROM min(available_at) - <now>) FROM ours WHERE NOT is_due))::text
 """
 
 # What cannot be read is told by a column that is null.
@@ -135,6 +139,8 @@ TAKE_DELIVERIES = Statement(
     .replace("<moments>", MOMENTS)
     .replace("<size>", SIZE)
     .replace("<is skipped>", IS_SKIPPED.replace("delivery.", "claimed."))
+    .replace("<head is skipped>", IS_SKIPPED.replace("delivery.", "head."))
+    .replace("<delivery is skipped>", IS_SKIPPED)
     .replace("<head is ahead>", is_ahead("head"))
     .replace("<delivery is ahead>", is_ahead("delivery"))
     .replace("<now>", NOW)

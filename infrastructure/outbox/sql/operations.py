@@ -19,7 +19,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
 )
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
-from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR
+from outbox_kernel.infrastructure.outbox.sql.passing import OF_CURSOR, is_ahead
 from outbox_kernel.kernel.limits import NAME_CHARACTERS_MAX
 
 # One operator at a time, so that two of them never wait for each other in a ring.
@@ -94,18 +94,15 @@ RETRY = Statement(_RETRY)
 # The same, and what is half done too: its first effect happens once more.
 RETRY_AGAIN = Statement(_RETRY.replace(_UNLESS_HALF_DONE, ""))
 
-_IS_PASSED = f"""(
-  SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}) IS TRUE"""  # noqa: S608
-
 # Let deliveries go without an effect, for good: the receipt keeps a relay that was stopped from adding it later.
 # What a relay holds is left, unless that relay is no more. What the handler has yet to come to keeps its turn, by which
 # whoever reads the event leaves it to that, and is skipped then.
 SKIP = Statement(f"""
 WITH passed AS (
   UPDATE {{outbox_deliveries}} AS delivery
-  SET status = CASE WHEN EXISTS (
+  SET status = CASE WHEN {is_ahead("delivery")} AND EXISTS (
         SELECT FROM {{outbox_log}} AS event JOIN {{outbox_subscriptions}} AS subscription ON name = delivery.handler
-        WHERE event.position = delivery.position AND {is_due("subscription", "event")} AND NOT {_IS_PASSED}
+        WHERE event.position = delivery.position AND {is_due("subscription", "event")}
       ) THEN 'waiting' ELSE 'skipped' END,
       available_at = {NOW}, alone = false, lease_relay = NULL, lease_epoch = NULL, updated_at = {NOW}
   FROM unnest(:event_ids::uuid[], :handlers::text[]) AS wanted (event_id, handler)
@@ -129,6 +126,9 @@ INSERT INTO {{outbox_deliveries}} AS present (event_id, position, handler, order
              THEN aggregate_type || ':' || aggregate_id END, event_id::text), {FROM_NOW_ON}
   FROM due ORDER BY position
 """  # noqa: S608 - the rule is ours
+
+_IS_PASSED = f"""(
+  SELECT {is_passed("event", "cursor")} FROM {{outbox_cursor_places}} AS cursor WHERE {OF_CURSOR}) IS TRUE"""  # noqa: S608
 
 # Have an event skipped that the subscription is due for and has not come to. A delivery keeps the event's turn: whoever
 # reads the event leaves it to that, and by the receipt whoever takes that skips it.

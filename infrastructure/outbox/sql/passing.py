@@ -9,9 +9,14 @@ OF_CURSOR = f"cursor.subscription = subscription.name AND cursor.shard = {shard(
 
 
 def is_ahead(delivery: str) -> str:
-    """Return whether a delivery is for an event that its handler has yet to come to, and is to wait for that."""
+    """Return whether a delivery is for an event that its handler has yet to come to, and is to wait for that.
+
+    What stands at or below the place under an id that this server has yet to give was brought here by somebody, is
+    read as what stands ahead, and would wait for as long as it takes to give that id.
+    """
     return f"""((
-      SELECT {is_passed("event", "cursor")}
+      SELECT {is_passed("event", "cursor")} OR (
+        event.position <= cursor.position AND event.xid >= pg_snapshot_xmax(pg_current_snapshot()))
       FROM (
         SELECT position, xid, {SHARD} AS shard FROM {{outbox_log}} WHERE position = {delivery}.position OFFSET 0
       ) AS event CROSS JOIN LATERAL (

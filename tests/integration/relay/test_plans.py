@@ -191,9 +191,7 @@ ASKED: dict[str, Asked[Log]] = {
     "take": Asked(take, 1_500),
     "join": Asked(lambda log: log.join(ours(), moved(1)[0][0]), 1_500),
     "give": Asked(lambda log: log.give(ours(), range(32), READER), 1_500),
-    "drop what is ahead": Asked(
-        lambda log: go_back(log, cursors.DROP_AHEAD, "dying", name="dying", after="", ahead_max=100), 4_000
-    ),
+    "drop what is ahead": Asked(lambda log: go_back(log, cursors.DROP_AHEAD, "dying", ahead_max=100), 4_000),
     "unsettle what is ahead": Asked(
         lambda log: go_back(log, cursors.UNSETTLE_AHEAD, "passing", ahead_max=100), 4_000
     ),

@@ -127,7 +127,7 @@ async def test_what_is_unsettled_before_the_new_place_is_not_overtaken(stage: St
 
 
 async def test_a_cursor_goes_back_once_what_is_in_a_relays_hands_has_ended(stage: Stage) -> None:
-    """R4: it would be handled beside what comes before it; and since it may wait again, others stay behind it."""
+    """R4: it would be handled beside what comes before it; and if it comes to wait again, it is read again, too."""
     seen, wallet = Recorder().fail("b"), uuid4()
     await stage.put("a", "b", "c", of=wallet)
     await stage.drain(handler("h", seen))
@@ -137,7 +137,7 @@ async def test_a_cursor_goes_back_once_what_is_in_a_relays_hands_has_ended(stage
     )
     await rewind(stage, "h")
     await stage.drain(handler("h", seen), at=10)
-    assert await stage.deliveries() == {("b", "h"): "leased", ("c", "h"): "waiting"}
+    assert await stage.deliveries() == {("b", "h"): "leased"}
     assert seen.seen == ["a", "b"]
     await stage.witness.execute(
         "UPDATE outbox_deliveries SET status = 'waiting', lease_relay = NULL, lease_epoch = NULL"
@@ -211,7 +211,8 @@ async def dead(stage: Stage, what: str, takeovers: int) -> Selection:
     """Let the handler's delivery be dead of killing so many relays; return how an operator names it."""
     event = await stage.event(what)
     await stage.witness.execute(
-        "UPDATE outbox_deliveries SET takeovers = $2 WHERE event_id = $1 AND status = 'dead'",
+        "UPDATE outbox_deliveries SET takeovers = $2, error_message = 'kills the process' "
+        "WHERE event_id = $1 AND status = 'dead'",
         *(event["event_id"], takeovers),
     )
     return Selection(event["event_id"], "h")
@@ -277,6 +278,36 @@ async def test_what_has_killed_processes_and_let_later_ones_pass_is_not_run_agai
     await stage.drain(h)
     assert seen.seen == ["a", "b", "c", "a", "c"]
     assert (await stage.deliveries())["b", "h"] == "skipped"
+
+
+async def test_what_was_suspected_for_its_neighbours_sake_is_tried_again(stage: Stage) -> None:
+    """R3, R17: relays have vanished over it, and it was rejected for a reason of its own."""
+    seen = Recorder().fail("b", Reject("not yet"))
+    h = handler("h", seen, on_dead="continue")
+    await stage.put("a", "b", of=uuid4())
+    await stage.drain(h)
+    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2")
+    await rewind(stage, "h")
+    del seen.troubles["b"]
+    await stage.drain(h)
+    assert seen.seen == ["a", "b", "a", "b"]
+
+
+async def test_what_is_skipped_and_nobody_can_run_holds_up_nobody(stage: Stage) -> None:
+    """R9, R17: newer code was taken back, and what it had written was skipped; its subscription goes back over it."""
+    seen, wallet = Recorder(), uuid4()
+    await stage.put("a", of=wallet)
+    await stage.put("newer", of=wallet, version=2)
+    await stage.put("b", of=wallet)
+    await stage.drain(handler("h", seen))
+    desk = Desk(stage.witness)
+    meant = Selection((await stage.event("newer"))["event_id"], "h")
+    assert (await skip(desk, await choose_for_skip(desk, meant))).changed == 1
+    await stage.drain(handler("h", seen))
+    await rewind(stage, "h")
+    await stage.drain(handler("h", seen))
+    assert seen.seen == ["a", "b"] * 2
+    assert (await stage.deliveries())["newer", "h"] == "skipped"
 
 
 async def test_what_is_retried_once_its_run_has_met_the_skip_is_handled(stage: Stage) -> None:

@@ -152,3 +152,15 @@ async def test_what_was_moved_before_anybody_read_it_is_passed_once(stage: Stage
     for at in (0, 1000):
         await stage.drain(handler("h", seen), at=at)
     assert seen.seen == ["a", "b", "c", "d", "d"]
+
+
+async def test_what_somebody_brings_under_ids_that_are_yet_to_come_is_tried_again(stage: Stage) -> None:
+    """R5, R7: as a copy that goes on after a relay has begun; nobody knows when such an id is given."""
+    seen = Recorder().fail("b")
+    await stage.put("a")
+    await stage.drain(handler("h", seen))
+    await stage.put("b", "c", of=uuid4())
+    await stage.witness.execute(f"UPDATE outbox_events SET xid = '{FAR_ABOVE}' WHERE position > 1")
+    for at in (0, 1000):
+        await stage.drain(handler("h", seen), at=at)
+    assert seen.seen == ["a", "b", "b", "c"]
