@@ -23,7 +23,7 @@ _NOT_THE_PLACE = ("contextlib", "outbox_kernel")
 class Watch:
     """Watches over one open unit of work: `without_place` picks from aggregates those that no unit or session has."""
 
-    __slots__ = ("_committed", "_noted", "_noted_count_max", "_open", "_outer", "_without_place")
+    __slots__ = ("_committed", "_noted", "_noted_count_max", "_open", "_outer", "_token", "_without_place")
 
     def __init__(self, without_place: Callable[[Sequence[AggregateRoot]], list[AggregateRoot]]) -> None:
         self._without_place = without_place
@@ -32,7 +32,7 @@ class Watch:
         self._open, self._committed = True, False
         # One unit inside another: what the inner one does not know the outer one may.
         self._outer = watch.get()
-        watch.set(self)
+        self._token = watch.set(self)
 
     def note(self, aggregate: AggregateRoot) -> None:
         """Note that an aggregate has recorded here."""
@@ -55,8 +55,11 @@ class Watch:
     def end(self) -> Sequence[AggregateRoot]:
         """End, and return what has recorded, is held by nobody, and is none of an outer unit's to tell."""
         self._open = False
-        # Not by a token: a fixture leaves in another context than it has entered in.
-        watch.set(self._outer)
+        try:
+            # As if it had never been: a relay gives what leaves something in its context a worker of its own each time.
+            watch.reset(self._token)
+        except ValueError:  # a fixture leaves in another context than it has entered in
+            watch.set(self._outer)
         forgotten = [each for each in self._left() if each.recorded_events]
         self._noted.clear()
         if self._outer is None or not self._outer._open:

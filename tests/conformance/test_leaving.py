@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import warnings
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -218,3 +219,12 @@ async def test_what_records_after_the_block_is_nobodys(adapter: Adapter) -> None
         await uow.commit()
     left.set()
     assert (await task).recorded_events
+
+
+async def test_it_leaves_nothing_in_the_context_of_who_used_it(adapter: Adapter) -> None:
+    """R10: or a relay would give each event whose handler uses one a worker of its own."""
+    before = contextvars.copy_context()
+    async with adapter.unit_of_work() as uow:
+        uow.emit(Announced("here"))
+        await uow.commit()
+    assert contextvars.copy_context() == before
