@@ -167,7 +167,8 @@ TAKE = _taken("rewind_to IS NULL")
 # back, and is skipped at that; what else is dead and let later ones pass is read again, without the receipt that kept a
 # late run from having its effect. What a relay has in its hands is waited for.
 _IS_READ_AGAIN = f"""NOT delivery.settled AND (delivery.status = 'leased' OR (NOT {IS_SKIPPED}
-    AND (delivery.status = 'dead' AND (delivery.takeovers >= 2 OR {IS_HALF_DONE})) IS NOT TRUE))"""
+    AND (delivery.status = 'dead'
+      AND (delivery.error_message = 'kills the process' OR {IS_HALF_DONE})) IS NOT TRUE))"""
 _IS_SETTLED_YET = f"""delivery.settled AND delivery.status <> 'done'
     AND (delivery.status = 'dead' OR {IS_SKIPPED}) AND ({IS_HALF_DONE}) IS NOT TRUE"""
 
@@ -177,7 +178,7 @@ def _ahead(which: str) -> str:
     return f"""
   FROM (
     SELECT delivery.event_id, delivery.handler, delivery.position, delivery.status, delivery.error_message,
-           {shard("event")} AS shard
+           delivery.updated_at, {shard("event")} AS shard
     FROM {{outbox_deliveries}} AS delivery CROSS JOIN LATERAL (
       SELECT * FROM {{outbox_events}} AS event WHERE event.event_id = delivery.event_id LIMIT 1) AS event
     WHERE delivery.handler = ANY (:names::text[]) AND {which} AND delivery.position > (
@@ -197,16 +198,17 @@ _FREE_TO_GO_BACK = """cursor AS MATERIALIZED (
   FOR UPDATE SKIP LOCKED
 )"""
 
-# Drop the deliveries that are read again, so many at a time as a deadline allows.
+# Drop the deliveries that are read again, so many at a time as a deadline allows. Not one that an operator has changed
+# in this moment: whether he has skipped it this statement does not see.
 DROP_AHEAD = Statement(
     f"""
 WITH {LEASE}, {_FREE_TO_GO_BACK}, ahead AS MATERIALIZED (
-  SELECT delivery.event_id, delivery.handler
+  SELECT delivery.event_id, delivery.handler, delivery.updated_at
   {_ahead(f"delivery.status <> 'leased' AND {_IS_READ_AGAIN}")} LIMIT :ahead_max
 ), dropped AS (
   DELETE FROM {{outbox_deliveries}} AS delivery USING ahead
   WHERE delivery.event_id = ahead.event_id AND delivery.handler = ahead.handler
-    AND delivery.status <> 'leased' AND NOT delivery.settled
+    AND delivery.status <> 'leased' AND NOT delivery.settled AND delivery.updated_at = ahead.updated_at
 )
 SELECT count(*) AS found FROM ahead
 """  # noqa: S608 - the fragments are ours

@@ -148,7 +148,7 @@ TAKE_DELIVERIES = Statement(
 
 # Write how deliveries went; nothing comes back where the lease does not hold. What is written again, since the answer
 # was lost, must not meet the next attempt, which this relay may have taken meanwhile: a failure counts only where it is
-# one more.
+# one more. What was taken to be skipped waits again if an operator has said otherwise while it was taken.
 SETTLE_DELIVERIES = Statement(
     f"""
 WITH {LEASE}, outcome AS MATERIALIZED (
@@ -158,7 +158,8 @@ WITH {LEASE}, outcome AS MATERIALIZED (
   WHERE EXISTS (SELECT FROM lease)
 ), settled AS (
   UPDATE {{outbox_deliveries}} AS delivery
-  SET status = outcome.status, attempts = outcome.attempts, on_dead = outcome.on_dead,
+  SET status = CASE WHEN outcome.status = 'skipped' AND NOT {IS_SKIPPED} THEN 'waiting' ELSE outcome.status END,
+      attempts = outcome.attempts, on_dead = outcome.on_dead,
       error_message = outcome.error_message, alone = false, lease_relay = NULL, lease_epoch = NULL,
       available_at = {NOW} + outcome.delay_seconds * interval '1 second', updated_at = {NOW}
   FROM outcome

@@ -51,7 +51,7 @@ WHERE (:handler::text IS NULL OR delivery.handler = :handler)
   AND (:types::text[] IS NULL OR event.aggregate_type = ANY (:types))
   AND (:ids::uuid[] IS NULL OR event.aggregate_id = ANY (:ids))
   AND (delivery.status = ANY (:statuses::text[]) OR (delivery.status = 'waiting' AND (
-    delivery.attempts > 0 OR ('skipped' = ANY (:statuses::text[]) AND {IS_SKIPPED}))))
+    (delivery.attempts > 0 AND NOT {IS_SKIPPED}) OR ('skipped' = ANY (:statuses::text[]) AND {IS_SKIPPED}))))
 ORDER BY delivery.position, delivery.handler
 """)  # noqa: S608 - the rules are ours
 

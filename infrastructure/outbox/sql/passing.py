@@ -16,7 +16,8 @@ def is_ahead(delivery: str) -> str:
     """
     return f"""((
       SELECT {is_passed("event", "cursor")} OR (
-        event.position <= cursor.position AND event.xid >= pg_snapshot_xmax(pg_current_snapshot()))
+        event.position <= cursor.position AND event.xid >= pg_snapshot_xmax(pg_current_snapshot())
+        AND cursor.server = (SELECT max(number) FROM {{outbox_servers}}))
       FROM (
         SELECT position, xid, {SHARD} AS shard FROM {{outbox_log}} WHERE position = {delivery}.position OFFSET 0
       ) AS event CROSS JOIN LATERAL (

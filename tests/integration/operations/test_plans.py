@@ -111,7 +111,7 @@ ASKED = {
     ),
     "failed": asked(inspection.FAILED, 12_000, limit=100),
     "orphans": asked(inspection.ORPHANS, 500),
-    "choose for retry": asked(operations.CHOOSE_DELIVERIES, 5_000, **OF_HEAD, statuses=["dead"]),
+    "choose for retry": asked(operations.CHOOSE_DELIVERIES, 6_000, **OF_HEAD, statuses=["dead"]),
     "choose of one event": asked(
         operations.CHOOSE_DELIVERIES, 300, **{**OF_HEAD, "event_id": AN_EVENT}, statuses=["dead"]
     ),

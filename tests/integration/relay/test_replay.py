@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from outbox_kernel.infrastructure.operations import Desk, Selection
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from outbox_kernel.infrastructure.outbox.delivery import Outcome
+from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_AHEAD
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.kernel import Reject, Unavailable
-from tests.relaying import Recorder, Stage, handler
+from tests.relaying import Recorder, Stage, carrying, connected, handler
 from tests.serving import has_in_hand, has_run, serving
 from tests.waiting import until
+
+
+@pytest_asyncio.fixture
+async def late(bank_url: str) -> AsyncIterator[Any]:
+    connection = await connected(bank_url)
+    yield connection
+    await connection.close()
 
 
 async def rewind(stage: Stage, name: str, position: int = 0) -> None:
@@ -253,6 +265,57 @@ async def test_what_has_killed_processes_and_is_skipped_ahead_is_not_run(stage: 
     assert (await stage.deliveries())["c", "h"] == "skipped"
 
 
+async def test_what_is_skipped_again_by_a_rewind_is_retried_only_when_asked_for(stage: Stage) -> None:
+    """O1: as it was before its handler went back over it."""
+    seen = Recorder().fail("b")
+    h = handler("h", seen)
+    await stage.put("a", "b")
+    await stage.drain(h)
+    desk = Desk(stage.witness)
+    await skip(desk, await choose_for_skip(desk, Selection(handler="h")))
+    await gone_back(stage, h)
+    assert await choose_for_retry(desk, Selection(handler="h")) == []
+    await stage.drain(h)
+    assert seen.seen == ["a", "b", "a"]
+
+
+async def test_what_is_retried_while_it_is_taken_to_be_skipped_waits_again(stage: Stage) -> None:
+    """R4, O1: the claim still saw the receipt."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder().fail("a")))
+    await stage.witness.execute(
+        "INSERT INTO outbox_receipts (event_id, handler, outcome) "
+        "SELECT event_id, handler, 'skipped' FROM outbox_deliveries"
+    )
+    deliveries = Deliveries(await stage.log(at=60), carrying("h"))
+    [row], _ = await deliveries._claim({}, [])  # noqa: SLF001 - as a relay takes it
+    await stage.witness.execute("DELETE FROM outbox_receipts")
+    deliveries.settle(Outcome(row, "h", row.turn, "skipped", attempts=row.attempts))
+    await deliveries.write()
+    assert (row.is_skipped, await stage.deliveries()) == (True, {("a", "h"): "waiting"})
+
+
+async def test_what_is_skipped_while_it_is_dropped_keeps_its_delivery(stage: Stage, late: Any) -> None:
+    """R4, R17: or whoever reads the event would find no trace of the skip."""
+    await stage.put("a")
+    await stage.drain(handler("h", Recorder().fail("a")))
+    await rewind(stage, "h")
+    log = await stage.log(at=60)
+    skipping = late.transaction()
+    await skipping.start()
+    await late.execute("UPDATE outbox_deliveries SET updated_at = clock_timestamp()")
+    which = {"names": ["h"] * 32, "shards": [*range(32)]}
+    dropping = asyncio.create_task(log.run(DROP_AHEAD, **which, ahead_max=10))
+
+    async def waits() -> bool:
+        return bool(await stage.witness.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+
+    await until(waits)
+    await skipping.commit()
+    await dropping
+    assert await stage.deliveries() == {("a", "h"): "waiting"}
+
+
 async def test_what_is_skipped_twice_before_it_is_read_is_not_handled(stage: Stage) -> None:
     """R4, O1: whoever presses the button again means the same."""
     seen = Recorder()
@@ -280,10 +343,11 @@ async def test_what_has_killed_processes_and_let_later_ones_pass_is_not_run_agai
     assert (await stage.deliveries())["b", "h"] == "skipped"
 
 
-async def test_what_was_suspected_for_its_neighbours_sake_is_tried_again(stage: Stage) -> None:
+@pytest.mark.parametrize("on_dead", ["park", "continue"])
+async def test_what_was_suspected_for_its_neighbours_sake_is_tried_again(stage: Stage, on_dead: str) -> None:
     """R3, R17: relays have vanished over it, and it was rejected for a reason of its own."""
     seen = Recorder().fail("b", Reject("not yet"))
-    h = handler("h", seen, on_dead="continue")
+    h = handler("h", seen, on_dead=on_dead)
     await stage.put("a", "b", of=uuid4())
     await stage.drain(h)
     await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2")
@@ -407,7 +471,7 @@ async def test_what_has_killed_processes_stays_dead(stage: Stage) -> None:
     seen, wallet = Recorder().fail("b", Reject("never")), uuid4()
     await stage.put("a", "b", "c", of=wallet)
     await stage.drain(handler("h", seen))
-    await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 5 WHERE position = 2")
+    await dead(stage, "b", takeovers=5)
     await rewind(stage, "h")
     await stage.drain(handler("h", seen), at=1000)
     assert seen.seen == ["a", "b", "a"]
