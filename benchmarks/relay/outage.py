@@ -13,6 +13,7 @@ import attrs
 from benchmarks.relay.draining import interleaved
 from benchmarks.relay.processes import children
 from benchmarks.relay.publishing import AWAY, BACK, CHANNEL
+from outbox_kernel.infrastructure.relay.limits import IDLE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +27,8 @@ EVENTS_BEFORE = 100
 EVENTS_EACH = 1_000
 SUBSCRIBED = "SELECT count(*) > 0 FROM outbox_cursors"
 PAUSED = "SELECT bool_or(pauses <> '{}') FROM outbox_relays"
+# A place that was read before the broker went, and brought nothing, is written within a second.
+RESTS = f"SELECT max(recorded_at) < now() - interval '{2 * IDLE_SECONDS} seconds' FROM outbox_progress"  # noqa: S608 - ours
 
 
 @attrs.frozen
@@ -77,6 +80,7 @@ async def _caught_up(ground: Ground, events: int) -> CaughtUp:
         await ground.notify(CHANNEL, AWAY)
         await ground.add(1, first=EVENTS_BEFORE)
         await ground.until(PAUSED)
+        await ground.until(RESTS)
         before = await ground.rows_of_progress()
         for first in range(0, events, EVENTS_EACH):
             await ground.add(min(EVENTS_EACH, events - first), first=first + EVENTS_BEFORE + 1)
