@@ -601,3 +601,16 @@ async def test_a_page_of_events_reads_what_concerns_them_and_no_more(full: Log, 
         assert read_whole & {"outbox_events", "outbox_progress", "outbox_deliveries"} == set()
         # Per event and subscription; they were 300 where every former reader of the oldest was looked at.
         assert blocks(found["Plan"]) / (50 * HANDLERS) < 60
+
+
+async def test_however_many_fields_a_payload_has_it_is_masked_within_a_deadline(log: Log) -> None:
+    """S, R9: whoever may insert an event could keep all who read the view from it; it took minutes."""
+    await log.connection.execute(
+        "INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at, sensitive) "
+        "SELECT gen_random_uuid(), 'bank.noted', 1, jsonb_object_agg('field ' || n, n), clock_timestamp(), '[\"*\"]' "
+        "FROM generate_series(1, 100000) AS n"
+    )
+    async with log.connection.transaction():
+        await log.connection.execute("SET LOCAL statement_timeout = '20s'")
+        masked = await log.connection.fetchval("SELECT payload ->> 'field 100000' FROM outbox")
+    assert masked == "***"
