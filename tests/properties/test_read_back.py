@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from contexts.families.events import Email
 from outbox_kernel.infrastructure.dashboard.kinds import kind_field, kind_of
 from outbox_kernel.infrastructure.dashboard.paging import decoded, encoded
-from outbox_kernel.infrastructure.http.json_size import check_size
 from outbox_kernel.infrastructure.http.limits import JSON_LEVELS_MAX
-from outbox_kernel.infrastructure.http.problems import Refused
+from tests.refusing import refusal
 
 KEYS = st.lists(st.integers(0, 2**62), min_size=1, max_size=3)
 TEXTS = st.text(st.sampled_from('a"\\/[]{},:\u00e4\n'), max_size=5)
@@ -32,14 +31,6 @@ def size_of(value: Any) -> tuple[int, int]:
     inner = [size_of(each) for each in members]
     values = 1 + max(0, len(members) - 1) + sum(number for number, _ in inner)
     return values, 1 + max((levels for _, levels in inner), default=0)
-
-
-def refusal(body: bytes, values_max: int) -> str | None:
-    try:
-        check_size(body, values_max)
-    except Refused as refused:
-        return refused.problem.kind
-    return None
 
 
 @given(KEYS)

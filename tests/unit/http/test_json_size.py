@@ -6,17 +6,8 @@ import json
 
 import pytest
 
-from outbox_kernel.infrastructure.http.json_size import check_size
 from outbox_kernel.infrastructure.http.limits import JSON_LEVELS_MAX
-from outbox_kernel.infrastructure.http.problems import Refused
-
-
-def refusal(body: bytes, values_max: int) -> str | None:
-    try:
-        check_size(body, values_max)
-    except Refused as refused:
-        return refused.problem.kind
-    return None
+from tests.refusing import refusal
 
 
 @pytest.mark.parametrize(("levels", "kind"), [(JSON_LEVELS_MAX, None), (JSON_LEVELS_MAX + 1, "too_deep")])
