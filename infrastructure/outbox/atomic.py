@@ -20,8 +20,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from outbox_kernel.infrastructure.errors import NotOneTransaction
-from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
+from outbox_kernel.infrastructure.outbox.flush_batches import FlushConnection
 from outbox_kernel.infrastructure.outbox.reads import only_reads
 from outbox_kernel.infrastructure.outbox.receipts import current_run, database_of, is_in, is_known_in
 from outbox_kernel.infrastructure.outbox.room import room_in

@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session, SessionTransaction, SessionTransactionOrigin
 from sqlalchemy.orm.base import NO_VALUE
 from sqlalchemy.orm.exc import StaleDataError
 
-from outbox_kernel.infrastructure.outbox.batching import FlushConnection
 from outbox_kernel.infrastructure.outbox.capture_state import known_state_of
 from outbox_kernel.infrastructure.outbox.conflicts import raise_conflict
+from outbox_kernel.infrastructure.outbox.flush_batches import FlushConnection
 from outbox_kernel.infrastructure.outbox.reads import may_write
 from outbox_kernel.infrastructure.outbox.receipts import current_run
 from outbox_kernel.infrastructure.outbox.sqlalchemy_inside import (

@@ -1,6 +1,7 @@
 """Reading on: who stands at the head of the log, or at one place, is read for together (R1, R2b).
 
-Together are only those of one source: what is written here, or what one queue brings.
+Together are only those of one source: what is written here, or what one queue brings. How far a read goes, and what
+is visible to it, is decided in `log` and in `outbox/sql/reading`.
 """
 
 from __future__ import annotations

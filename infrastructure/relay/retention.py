@@ -1,7 +1,7 @@
 """Retention: what was delivered long ago goes, a window now and then, by one relay at a time (R13).
 
 There are walks over the events and over the receipts, each in the order of its key, and chores for what relays have
-noted of themselves.
+noted of themselves. What may go is decided in `outbox/sql/retention`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
 from outbox_kernel.errors import ConcurrencyError
-from outbox_kernel.infrastructure.outbox.batching import FlushConnection
+from outbox_kernel.infrastructure.outbox.flush_batches import FlushConnection
 from tests.bank import Bank
 from tests.domain import Wallet, wallets
 from tests.drivers import Driver, statements
