@@ -88,9 +88,6 @@ class Worker:
     async def _go_through(self, queue: Queue, began: float) -> float:
         workers, subscriber = self.workers, self.workers.subscriber
         while queue.works and not workers.is_stopping:
-            if not workers.may_begin():
-                workers.put_off(queue)
-                return began
             work = queue.works.pop(0)
             if not subscriber.must_wait(work):
                 self.work = work
@@ -111,6 +108,9 @@ class Worker:
             if time.monotonic() - began > LOOP_SECONDS_MAX:
                 await asyncio.sleep(0)
                 began = time.monotonic()
+            if queue.works and not workers.may_begin():
+                workers.put_off(queue)
+                return began
         workers.left(queue)
         return began
 
@@ -185,11 +185,12 @@ class Workers:
             key = work.key
             queue = queues.get(key)
             if queue is None:
-                queue = Queue(key)
+                queue = Queue(key, [work])
                 if key is not None:
                     queues[key] = queue
                 ready.append(queue)
-            queue.works.append(work)
+            else:
+                queue.works.append(work)
         self._call_up()
 
     def add_turn(self, turn: Queue) -> None:
