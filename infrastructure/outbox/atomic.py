@@ -11,7 +11,7 @@ whatever way it is used. Statements take turns.
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -102,11 +102,15 @@ class OneTransaction:
             f"handler {self.run.handler!r} is atomic, and a session of it is used after it has ended"
         )
         connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
         room, self._room = self._room, None
-        if room is not None:
-            room.release()
+        try:
+            if connection is not None:
+                # A rollback is only left where something has failed, and that is told, not what this meets.
+                with suppress(Exception):
+                    connection.close()
+        finally:
+            if room is not None:
+                room.release()
 
     # --- for the sessions -------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import asyncpg
@@ -26,7 +26,7 @@ from tests.bank import Bank, engine_of
 from tests.domain import Noted, Wallet, journal, wallets
 from tests.relaying import Stage, handler
 from tests.serving import has_looked_everywhere
-from tests.waiting import until
+from tests.waiting import DEADLINE_SECONDS, until
 
 
 def line(what: str) -> Any:
@@ -939,4 +939,27 @@ async def test_atomic_runs_wait_for_room_in_the_pool_and_are_not_charged_for_it(
     assert await stage.journal() == [str(number) for number in range(8)]
     assert set(at_work) == {1}
     assert set((await stage.deliveries()).values()) <= {"done"}
+    await engine.dispose()
+
+
+async def test_a_run_whose_connection_is_gone_leaves_its_room_to_the_next(stage: Stage) -> None:
+    """R6, R12: and what the handler raises is told, not what its rollback meets."""
+    engine = create_async_engine(stage.engine.url, pool_size=2, max_overflow=0, pool_timeout=0.1)
+    sessions = install_capture(async_sessionmaker(engine))
+
+    async def act(event: Any) -> None:
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+            backend = await session.scalar(text("SELECT pg_backend_pid()"))
+        if event.what == "a":
+            await stage.witness.execute("SELECT pg_terminate_backend($1, 10000)", backend)
+            raise ValueError("the reason")
+
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        for what in ("a", "b"):
+            await stage.put(what)
+            await stage.drain(atomic(act))
+    assert await stage.journal() == ["b"]
+    assert await error_of(stage) == "ValueError: the reason"
+    assert cast("Any", engine.pool).checkedout() == 0
     await engine.dispose()
