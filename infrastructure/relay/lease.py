@@ -14,7 +14,7 @@ import time
 import traceback
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import attrs
@@ -62,13 +62,15 @@ class LeaseKeeper:
 
     log: Log
     lease_seconds: float
-    patience_seconds: Callable[[], float]
+    patience_seconds: Callable[[asyncio.Task[Any] | None], float]
+    """For how long the loop may stand in a task."""
     on_lost: Callable[[], None]
     on_renewed: Callable[[float, float], None]
     _watched: int = attrs.Factory(threading.get_ident)
     _loop: asyncio.AbstractEventLoop = attrs.Factory(asyncio.get_running_loop)
     _moved_at: float = attrs.Factory(time.monotonic)
     _looked_at: float = attrs.Factory(time.monotonic)
+    _seen_in: asyncio.Task[Any] | None = None
     _stop: threading.Event = attrs.Factory(threading.Event)
     _ended: asyncio.Event = attrs.Factory(asyncio.Event)
     _halt: Callable[[], object] = lambda: None
@@ -133,12 +135,14 @@ class LeaseKeeper:
         return self._stop.is_set() or self._loop.is_closed()
 
     def _check_standstill(self) -> None:
-        patience = self.patience_seconds()
+        task = asyncio.current_task(self._loop)
+        patience = self.patience_seconds(task)
         now = time.monotonic()
-        if now - self._looked_at > patience / 2:
-            # This thread did not run either: the process was stopped, or its machine was.
+        # It has moved since it stood in another task. Or this thread did not run either: the process was stopped, or
+        # its machine was.
+        if task is not self._seen_in or now - self._looked_at > patience / 2:
             self._moved_at = now
-        self._looked_at = now
+        self._seen_in, self._looked_at = task, now
         stood = now - self._moved_at
         if stood <= patience:
             return

@@ -275,7 +275,7 @@ class OutboxRelay:
         return LeaseKeeper(
             self._ground.log(line, lease),
             lease_seconds=seconds,
-            patience_seconds=shift.longest_limit_seconds,
+            patience_seconds=shift.patience_seconds,
             on_lost=shift.lose,
             on_renewed=self._observing.note_renewal,
         )

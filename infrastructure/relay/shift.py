@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -289,15 +289,15 @@ class Shift:
         self.to_read.set()
         self.to_deliver.set()
 
-    def longest_limit_seconds(self) -> float:
-        """Return how long the running handlers may keep the event loop at the most."""
-        limits = [
-            run.carried.timeout_seconds
+    def patience_seconds(self, task: asyncio.Task[Any] | None) -> float:
+        """Return how long a task may keep the event loop: a run's own, else it may be of any that is at work."""
+        limits: dict[asyncio.Task[Any] | None, float] = {
+            run.task: run.carried.timeout_seconds
             for each in tuple(self.subscribers.values())
             for worker in each.workers.running
             if (run := worker.run) is not None
-        ]
-        return max(limits, default=TIMEOUT_SECONDS) + GRACE_SECONDS
+        }
+        return limits.get(task, max(limits.values(), default=TIMEOUT_SECONDS)) + GRACE_SECONDS
 
     async def go_round(self) -> None:
         """Take each step once, and finish what is in hand then."""

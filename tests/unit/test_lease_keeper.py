@@ -46,7 +46,7 @@ def keeper(
     return LeaseKeeper(
         Log(line(answer=answer), Lease()),
         lease_seconds=15,
-        patience_seconds=lambda: patience_seconds,
+        patience_seconds=lambda _: patience_seconds,
         on_lost=lambda: lost.append("lost"),
         on_renewed=lambda _, seconds: (shown if shown is not None else []).append(seconds),
     )
@@ -57,7 +57,7 @@ def line(*, answer: bool | Exception) -> Line:
 
 
 def of_no_patience(lost: list[str]) -> LeaseKeeper:
-    return attrs.evolve(keeper(lost=lost), patience_seconds=lambda: 1 / 0)
+    return attrs.evolve(keeper(lost=lost), patience_seconds=lambda _: 1 / 0)
 
 
 async def test_a_lease_that_cannot_be_renewed_any_more_is_told_in_the_loop() -> None:
@@ -127,11 +127,29 @@ async def test_a_loop_that_stands_still_ends_the_process_and_says_where(
     monkeypatch.setattr("os._exit", codes.append)
     monkeypatch.setattr("logging.shutdown", lambda: None)
     watched = keeper(lost=[])
+    watched._check_standstill()
     watched._moved_at -= 2.0
     with caplog.at_level(logging.CRITICAL):
         watched._check_standstill()
     assert codes == [EXIT_STANDSTILL]
     assert "test_lease_keeper.py" in caplog.text
+
+
+async def test_a_loop_that_has_come_to_another_task_has_not_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R3: what a patient handler has kept it for is not the next one's doing."""
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    watched = keeper(lost=[])
+    watched._check_standstill()
+
+    async def come_next() -> None:
+        watched._moved_at -= 2.0
+        watched._check_standstill()
+
+    await asyncio.create_task(come_next())
+    assert codes == []
 
 
 async def test_a_process_that_was_stopped_has_not_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import Any
 
 import attrs
@@ -15,10 +16,12 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.relay.cursor import Reader
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
-from outbox_kernel.infrastructure.relay.lease import LeaseLost
+from outbox_kernel.infrastructure.relay.lease import EXIT_STANDSTILL, LeaseLost
 from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from outbox_kernel.infrastructure.relay.starting import resign
+from tests.domain import Announced
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, carrying, handler
+from tests.serving import LONG, at_the_gate, serving
 from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
@@ -286,3 +289,32 @@ async def test_a_relay_that_ends_before_its_next_lease_is_there_leaves_none_of_t
     log = await stage.log()
     await stage.log_under(attrs.evolve(log.lease, epoch=log.lease.epoch + 1)).run(leases.RESIGN)
     assert await stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 0
+
+
+async def test_who_blocks_the_loop_has_the_time_for_it_that_it_may_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R3: and not the time of another one, which waits beside it for something that may take an hour."""
+    exits: list[int] = []
+    has_ended, has_blocked = threading.Event(), asyncio.Event()
+    patient, go, begun, _ = at_the_gate()
+
+    def end(code: int) -> None:
+        exits.append(code)
+        has_ended.set()
+
+    async def block(event: Any) -> None:
+        await begun.wait()
+        exits.append(has_ended.wait(LONG))
+        has_blocked.set()
+
+    monkeypatch.setattr("os._exit", end)
+    monkeypatch.setattr("logging.shutdown", lambda: None)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.GRACE_SECONDS", 1.0)
+    blocking = handler("blocks", block, Announced, timeout_seconds=1.0)
+    async with serving(stage.relay(attrs.evolve(patient, timeout_seconds=3600.0), blocking, at=None)):
+        await stage.put("waits")
+        await stage.put("blocks", event_type="bank.announced")
+        await has_blocked.wait()
+        go.set()
+    assert exits[:2] == [EXIT_STANDSTILL, True]
