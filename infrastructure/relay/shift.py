@@ -137,7 +137,7 @@ class Shift:
         if self.deliveries.suspects:
             await self._run_suspect()
         elif (rest := self.deliveries.rest_seconds()) > 0:
-            await self.to_deliver.wait(min(rest, self._poll_at - time.monotonic()))
+            await self.to_deliver.wait(min(rest, self.settings.poll_interval_seconds))
         else:
             await self.deliveries.take()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from outbox_kernel.infrastructure.relay.cursor import Place, Server
+from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import Lease
 from outbox_kernel.infrastructure.relay.log import Log, Wanted
 from outbox_kernel.infrastructure.relay.reading import Reading
@@ -123,3 +125,35 @@ async def test_what_was_read_while_a_failure_was_written_down_waits_behind_it(
         come_back.set()
         await until(lambda: has_begun(seen, 3))
     assert seen == ["a", "a", "b"]
+
+
+async def test_while_a_read_takes_long_the_processor_rests(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: who takes deliveries waits for a reason, though it has been time to look for a while."""
+    has_begun_to, come_back, steps = asyncio.Event(), asyncio.Event(), [0]
+    step, rest_seconds = Reading.step, Deliveries.rest_seconds
+
+    async def slow(reading: Reading, wanting: Any) -> bool:
+        has_begun_to.set()
+        await come_back.wait()
+        return await step(reading, wanting)
+
+    async def is_time_to_look() -> bool:
+        shift = relay._shift  # noqa: SLF001 - nobody else can say
+        return shift is not None and time.monotonic() > shift._poll_at  # noqa: SLF001 - as above
+
+    def counted(deliveries: Deliveries) -> float:
+        steps[0] += 1
+        return rest_seconds(deliveries)
+
+    relay = stage.relay(handler("h", Recorder()), at=None, poll_interval_seconds=0.5)
+    async with serving(relay):
+        monkeypatch.setattr(Reading, "step", slow)
+        await has_begun_to.wait()
+        await until(is_time_to_look)
+        monkeypatch.setattr(Deliveries, "rest_seconds", counted)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        come_back.set()
+    assert steps[0] < 50
