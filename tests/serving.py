@@ -107,3 +107,9 @@ async def begins_nothing_more(relay: OutboxRelay) -> bool:
     """Whether it only lets end what runs."""
     shift = relay._shift  # noqa: SLF001 - nobody else can say
     return shift is not None and all(each.workers.is_stopping for each in shift.subscribers.values())
+
+
+async def knows_of_a_suspect(relay: OutboxRelay) -> bool:
+    """Whether something is to run alone as soon as it can."""
+    shift = relay._shift  # noqa: SLF001 - nobody else can say
+    return shift is not None and shift.deliveries.suspects

@@ -18,6 +18,8 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.limits import (
+    ALONE_REST_SECONDS,
+    ALONE_WAIT_SECONDS,
     FINISH_SECONDS,
     GRACE_SECONDS,
     SLOW_SECONDS,
@@ -82,6 +84,7 @@ class Shift:
     _turn_to_read: asyncio.Lock = attrs.Factory(asyncio.Lock)
     """Held while nothing may be read: what has killed relays before runs alone."""
     _runs_alone: bool = False
+    _alone_at: float = 0.0
     _hurries: bool = False
     _writing: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
@@ -134,18 +137,20 @@ class Shift:
     async def deliver(self) -> None:
         """Take deliveries if there is reason, else wait for it."""
         self.to_deliver.clear()
-        if self.deliveries.suspects:
+        if self.deliveries.suspects and time.monotonic() >= self._alone_at:
             await self._run_suspect()
         elif (rest := self.deliveries.rest_seconds()) > 0:
-            await self.to_deliver.wait(min(rest, self.settings.poll_interval_seconds))
+            await self.to_deliver.wait(min(rest, ALONE_REST_SECONDS))  # at each poll who reads sets it
         else:
             await self.deliveries.take()
 
     async def _run_suspect(self) -> None:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
         async with self._turn_to_read:
-            await self._empty_hands()
-            await self._take_suspect()
+            if await self._empty_hands():
+                await self._take_suspect()
+            else:
+                self._alone_at = time.monotonic() + ALONE_REST_SECONDS
 
     async def _take_suspect(self) -> int:
         self._runs_alone = True
@@ -156,17 +161,23 @@ class Shift:
             self._runs_alone = False
         return taken
 
-    async def _empty_hands(self) -> None:
-        """Have nothing in hand; what waits for a bound of its handler is read again later, and nobody waits for it."""
-        bounded = [each for each in self.subscribers.values() if each.carried.is_bounded]
+    async def _empty_hands(self) -> bool:
+        """Have nothing in hand, or return False if it is slow; what waits for a bound is read again later."""
+        every = self.subscribers.values()
+        if any(worker.is_aside for each in every for worker in each.workers.running):
+            return False  # nobody waits for what may take an hour
+        bounded = [each for each in every if each.carried.is_bounded]
         for each in bounded:
             each.is_held = True
             each.note_pause()
-        await self.finish_in_hand()
+        await self.finish_in_hand(ALONE_WAIT_SECONDS)
+        is_empty = self.is_idle
         for each in bounded:
-            each.let_go()
+            if is_empty:
+                each.let_go()
             each.is_held = False
             each.note_pause()
+        return is_empty
 
     async def write(self) -> None:
         """Write what is due, else wait until something is."""
@@ -319,20 +330,14 @@ class Shift:
     @property
     def has_reason(self) -> bool:
         """Whether there may be something to do, now or after a rest."""
-        return bool(
-            self.reading.wanting()
-            or self.deliveries.turns.scanning
-            or self.deliveries.turns.has_known
-            or self.deliveries.suspects
-        )
+        deliveries, turns = self.deliveries, self.deliveries.turns
+        return bool(self.reading.wanting() or turns.scanning or turns.has_known or deliveries.suspects)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is at work, and nothing to be written but places that can wait."""
-        return (
-            not any(subscriber.has_in_hand for subscriber in self.subscribers.values())
-            and not self.deliveries.has_unwritten
-        )
+        in_hand = any(each.has_in_hand for each in self.subscribers.values())
+        return not (in_hand or self.deliveries.has_unwritten)
 
     async def finish_in_hand(self, seconds: float = inf) -> None:
         """Watch and write until nothing is in hand, or the time is over."""
@@ -392,6 +397,4 @@ class Shift:
         self.begin_nothing_more()
         for outage in self.outages:
             await outage.close()
-        await asyncio.gather(
-            *(subscriber.workers.end_all(GRACE_SECONDS) for subscriber in self.subscribers.values())
-        )
+        await asyncio.gather(*(each.workers.end_all(GRACE_SECONDS) for each in self.subscribers.values()))

@@ -8,6 +8,7 @@ import signal
 from typing import Any
 from uuid import UUID, uuid4
 
+import attrs
 import pytest
 
 from outbox_kernel.infrastructure.errors import DatabaseUnreachable
@@ -24,7 +25,7 @@ from outbox_kernel.kernel.errors import Unavailable
 from tests.domain import Announced
 from tests.relay_process import relay_process
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, carrying, handler
-from tests.serving import at_the_gate, serving
+from tests.serving import LONG, all_delivered, at_the_gate, knows_of_a_suspect, serving
 from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
@@ -193,6 +194,45 @@ async def test_what_stands_still_does_not_go_on_beside_what_runs_alone(
         assert len(asked) == at_most
         go.set()
         await until(asks_again)
+
+
+@pytest.mark.parametrize("bound", [{}, {"concurrency": 1}])
+@pytest.mark.parametrize("is_aside", [False, True])
+async def test_what_is_to_run_alone_waits_for_what_is_slow_and_others_do_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], is_aside: bool
+) -> None:
+    """R4, R7b: or all would wait for the end of a run that may take an hour."""
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.ALONE_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.ALONE_REST_SECONDS", 0.05)
+    monkeypatch.setattr(
+        "outbox_kernel.infrastructure.relay.timeouts.SLOW_SECONDS", 0.01 if is_aside else LONG
+    )
+    h, go, begun, _ = at_the_gate()
+    slow = attrs.evolve(h, timeout_seconds=3600.0)
+    suspect, other = Recorder().fail("s"), Recorder().fail("x")
+    suspected = handler("suspected", suspect, Announced, retry=RetrySchedule((3600,)))
+    handlers = slow, suspected, handler("other", other, Announced, retry=RetrySchedule((0.01,)), **bound)
+
+    async def has_failed_and_gone_on() -> bool:
+        return other.seen.count("x") == 2
+
+    await stage.put("s", event_type="bank.announced")
+    await stage.drain(*handlers)
+    await stage.put("a")
+    relay = stage.relay(*handlers, at=None, poll_interval_seconds=0.05)
+    async with serving(relay):
+        await begun.wait()
+        await stage.witness.execute(
+            "UPDATE outbox_deliveries SET takeovers = 2, available_at = now() WHERE handler = 'suspected'"
+        )
+        await until(lambda: knows_of_a_suspect(relay))
+        await stage.put("x", event_type="bank.announced")
+        await until(has_failed_and_gone_on)
+        assert suspect.seen.count("s") == 1
+        go.set()
+        await until(all_delivered(stage, 3))
+    assert suspect.seen.count("s") == 2
+    assert (await stage.delivery("s", "suspected"))["attempts"] == 1
 
 
 # --- who is charged --------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from tests.serving import (
     has_looked_everywhere,
     has_run_again,
     has_seen,
+    knows_of_a_suspect,
     serving,
 )
 from tests.waiting import until
@@ -317,17 +318,12 @@ async def test_a_lease_that_is_lost_while_a_suspect_waits_its_turn_is_replaced(s
     async with serving(relay):
         await begun.wait()
         await stage.witness.execute("UPDATE outbox_deliveries SET takeovers = 2, available_at = now()")
-        await until(lambda: waits_for_its_suspect(relay))
+        await until(lambda: knows_of_a_suspect(relay))
         await stage.witness.execute("DELETE FROM outbox_relays")
         await until(lambda: has_run_again(seen))
         go.set()
         await until(all_delivered(stage, 2))
     assert (await stage.delivery("s", "listed"))["attempts"] == 1
-
-
-async def waits_for_its_suspect(relay: Any) -> bool:
-    shift = relay._shift  # noqa: SLF001 - nobody else can say
-    return shift is not None and shift.deliveries.suspects and shift._turn_to_read.locked()  # noqa: SLF001 - as above
 
 
 # --- mistakes of ours ------------------------------------------------------------------------------------
