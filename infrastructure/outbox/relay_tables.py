@@ -177,6 +177,7 @@ outbox_subscriptions = Table(
         server_default=text("false"),
         comment="whether one relay has all of it, so that a bound of it is one of the fleet",
     ),
+    Column("renamed_from", Text, comment="the name that it had before, if its code still says so"),
     moment("since", "when it was first carried", nullable=False, server_default=clock()),
     moment("paused_at", "since when an operator holds it"),
     moment("retired_at", "since when it is due for no event"),

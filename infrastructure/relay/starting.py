@@ -150,10 +150,13 @@ class Assembly:
         carried = sorted(self.carried, key=lambda each: each.name)
         names = [each.name for each in carried]
         subscribed = [
-            (each.name, each.kind, json.dumps(each.patterns), each.ordered, each.source, each.is_bounded)
+            (
+                *(each.name, each.kind, json.dumps(each.patterns), each.ordered),
+                *(each.source, each.is_bounded, each.renamed_from),
+            )
             for each in carried
         ]
-        columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded")
+        columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded", "former")
         subscribe = control.step(sql.SUBSCRIBE, is_start=self.is_start, **arrays(columns, subscribed))
         from_beginning = [each.from_beginning for each in carried]
         renaming = Renaming.of(control, self.carried)

@@ -277,6 +277,7 @@ def _subscriptions() -> None:
             "whether one relay has all of it, so that a bound of it is one of the fleet",
             "false",
         ),
+        sa.Column("renamed_from", sa.Text, comment="the name that it had before, if its code still says so"),
         _moment("since", "when it was first carried"),
         sa.Column("paused_at", MOMENT, comment="since when an operator holds it"),
         sa.Column("retired_at", MOMENT, comment="since when it is due for no event"),

@@ -11,6 +11,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
     LEASE,
     NOW,
     SHARDS,
+    is_of,
     shard,
 )
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
@@ -231,7 +232,7 @@ WITH {LEASE}, {_FREE_TO_GO_BACK}, ahead AS MATERIALIZED (
   RETURNING delivery.event_id, delivery.handler
 ), allowed_again AS (
   DELETE FROM {{outbox_receipts}} AS receipt USING dropped
-  WHERE receipt.event_id = dropped.event_id AND receipt.handler = dropped.handler AND receipt.outcome = 'skipped'
+  WHERE receipt.event_id = dropped.event_id AND {is_of("dropped.handler")} AND receipt.outcome = 'skipped'
 )
 SELECT count(*) AS found FROM ahead
 """  # noqa: S608 - the fragments are ours

@@ -101,6 +101,12 @@ def is_passed(event: str, place: str, floor: str | None = None) -> str:
     )
 
 
+def is_of(handler: str) -> str:
+    """Return whether a `receipt` is of that handler, under its name or under the one that it had before."""
+    former = f"SELECT renamed_from FROM {{outbox_subscriptions}} WHERE name = {handler}"  # noqa: S608 - the rule is ours
+    return f"receipt.handler IN ({handler}, ({former}))"
+
+
 # What has yet to come to an end, by the index that has nothing else.
 UNFINISHED = "status IN ('waiting', 'leased', 'dead')"
 

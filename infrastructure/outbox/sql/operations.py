@@ -15,6 +15,7 @@ from outbox_kernel.infrastructure.outbox.sql.fragments import (
     OPERATORS_TURN,
     UNFINISHED,
     is_due,
+    is_of,
     is_passed,
 )
 from outbox_kernel.infrastructure.outbox.sql.inspection import OF_AGGREGATE
@@ -84,7 +85,7 @@ WITH wanted AS MATERIALIZED (
   RETURNING delivery.event_id, delivery.handler, wanted.half_done
 ), allowed_again AS (
   DELETE FROM {{outbox_receipts}} AS receipt USING retried
-  WHERE receipt.event_id = retried.event_id AND receipt.handler = retried.handler
+  WHERE receipt.event_id = retried.event_id AND {is_of("retried.handler")}
     AND (receipt.outcome = 'skipped' OR retried.half_done)
 )
 SELECT event_id, handler FROM retried
@@ -171,10 +172,10 @@ WITH seen AS MATERIALIZED (
   DELETE FROM {{outbox_receipts}} AS receipt
   USING seen AS event, {{outbox_subscriptions}} AS subscription
   WHERE name = :name AND {is_due("subscription", "event")}
-    AND receipt.event_id = event.event_id AND receipt.handler = name AND receipt.outcome = 'done'
+    AND receipt.event_id = event.event_id AND receipt.handler IN (name, renamed_from) AND receipt.outcome = 'done'
   RETURNING receipt.event_id
 )
-SELECT (SELECT count(*) FROM forgotten) AS effects, (SELECT max(position) FROM seen) AS last
+SELECT (SELECT count(DISTINCT event_id) FROM forgotten) AS effects, (SELECT max(position) FROM seen) AS last
 """)  # noqa: S608 - the rules are ours
 
 # The events of a subscription that are asked for by hand, and whether it has passed them: one event, or an aggregate's.
@@ -204,7 +205,7 @@ WITH due AS MATERIALIZED (
       OR (:again AND coalesce(delivery.status, 'done') = 'done' AND coalesce(receipt.outcome, 'done') = 'done'))
 ), allowed_again AS (
   DELETE FROM {{outbox_receipts}} AS receipt USING due
-  WHERE receipt.event_id = due.event_id AND receipt.handler = :name
+  WHERE receipt.event_id = due.event_id AND {is_of(":name")}
 ), written AS ({_ASKED_FOR}
   ON CONFLICT (event_id, handler) DO UPDATE
   SET status = 'waiting', attempts = 0, takeovers = 0, alone = false, error_message = NULL,

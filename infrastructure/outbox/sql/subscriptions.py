@@ -8,14 +8,17 @@ from outbox_kernel.infrastructure.outbox.sql.named import Statement
 # Say what this relay carries. Patterns only grow here: another version of the code may be running that has
 # more, and an operator ends one. A name that was retired is due again, with what it comes with alone. The source of one
 # that is due stays: behind the same place, events of another queue would be another handler's.
-# Whether it is bounded is said by who started last, and all relays share it out by that. Patterns come as JSON arrays.
+# Whether it is bounded is said by who started last, and all relays share it out by that; so is the name that it had
+# before, by which whoever lets an effect happen again finds all receipts of it. Patterns come as JSON arrays.
 SUBSCRIBE = Statement(f"""
-INSERT INTO {{outbox_subscriptions}} AS present (name, kind, patterns, ordered, source, bounded)
-SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered, source, bounded
-FROM unnest(:names::text[], :kinds::text[], :patterns::text[], :ordered::bool[], :sources::text[], :bounded::bool[])
-  AS carried (name, kind, patterns, ordered, source, bounded) ORDER BY name
+INSERT INTO {{outbox_subscriptions}} AS present (name, kind, patterns, ordered, source, bounded, renamed_from)
+SELECT name, kind, ARRAY(SELECT jsonb_array_elements_text(patterns::jsonb) ORDER BY 1), ordered, source, bounded, former
+FROM unnest(:names::text[], :kinds::text[], :patterns::text[], :ordered::bool[], :sources::text[], :bounded::bool[],
+            :former::text[])
+  AS carried (name, kind, patterns, ordered, source, bounded, former) ORDER BY name
 ON CONFLICT (name) DO UPDATE
 SET kind = excluded.kind, ordered = excluded.ordered, bounded = excluded.bounded,
+    renamed_from = excluded.renamed_from,
     patterns = CASE WHEN present.retired_at IS NOT NULL THEN excluded.patterns
                     ELSE ARRAY(SELECT DISTINCT unnest(present.patterns || excluded.patterns) ORDER BY 1) END,
     source = CASE WHEN present.retired_at IS NOT NULL THEN excluded.source ELSE present.source END,
@@ -24,7 +27,8 @@ SET kind = excluded.kind, ordered = excluded.ordered, bounded = excluded.bounded
     revision = present.revision + 1
 WHERE (present.retired_at IS NULL OR :is_start::bool) AND (
     NOT excluded.patterns <@ present.patterns OR present.retired_at IS NOT NULL
-    OR (present.kind, present.ordered, present.bounded) <> (excluded.kind, excluded.ordered, excluded.bounded))
+    OR (present.kind, present.ordered, present.bounded, present.renamed_from)
+      IS DISTINCT FROM (excluded.kind, excluded.ordered, excluded.bounded, excluded.renamed_from))
 """)  # noqa: S608 - the rule is ours
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads

@@ -211,7 +211,7 @@ async def other_relay(outbox: Any) -> AsyncIterator[Callable[[], Coroutine[Any, 
         "ordered": True,
         "bounded": False,
     }
-    values = {name: [value] for name, value in row.items()} | {"sources": [None]}
+    values = {name: [value] for name, value in row.items()} | {"sources": [None], "former": [None]}
     try:
         yield lambda: Desk(connection).run(SUBSCRIBE, is_start=True, **values)
     finally:
