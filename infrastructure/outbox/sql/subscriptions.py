@@ -32,12 +32,21 @@ WHERE (present.retired_at IS NULL OR :is_start::bool) AND (
 """)  # noqa: S608 - the rule is ours
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads
-# all deliveries, so it has its reason: a start, or relays of older code at work.
+# all deliveries, so it has its reason: a start, or relays of older code at work. What its receipt says of a delivery,
+# that it is skipped or half done, is said under the new name at once: the turn of all receipts comes later.
 RENAME_DELIVERIES = Statement("""
-UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
-FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
-WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
-  SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
+WITH moved AS (
+  UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
+  FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
+  WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
+    SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
+  RETURNING event_id, name, former, status
+)
+INSERT INTO {outbox_receipts} (event_id, handler, outcome, created_at)
+SELECT event_id, name, outcome, receipt.created_at
+FROM moved JOIN {outbox_receipts} AS receipt USING (event_id)
+WHERE receipt.handler = former AND status <> 'done'
+ON CONFLICT DO NOTHING
 """)
 
 # Drop what waits under the former name for an event that the new one has as well: two relays, of old and of new

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from outbox_kernel.infrastructure.operations import Desk, Selection
-from outbox_kernel.infrastructure.operations.mending import choose_for_retry, retry
+from outbox_kernel.infrastructure.operations.mending import (
+    HalfDone,
+    choose_for_retry,
+    choose_for_skip,
+    retry,
+    skip,
+)
 from outbox_kernel.infrastructure.operations.replaying import replay, rewind
 from outbox_kernel.infrastructure.relay.subscription import Renaming
+from outbox_kernel.kernel import Reject
 from outbox_kernel.kernel.handlers import HandlerRegistration
-from tests.relaying import Act, Stage, handler
+from tests.relaying import Act, Recorder, Stage, handler
 
 
 def renamed(act: Act, **options: Any) -> HandlerRegistration:
@@ -105,3 +113,77 @@ async def test_a_name_that_a_handler_no_longer_says_it_had_is_another_handlers(s
     await stage.drain(*both)
     await allow_again(stage, "all since")
     assert ("a", "former", "done") in await stage.receipts()
+
+
+# --- what is skipped, or half done, while its receipts are yet to be moved ------------------------------------
+
+
+async def skip_of_former(stage: Stage, what: str) -> None:
+    desk = Desk(stage.witness)
+    meant = Selection((await stage.event(what))["event_id"], "former")
+    assert (await skip(desk, await choose_for_skip(desk, meant))).changed == 1
+
+
+@pytest.mark.usefixtures("_unmoved")
+async def test_what_was_skipped_far_ahead_under_the_former_name_is_not_handled(stage: Stage) -> None:
+    """R2, R4: its delivery waits for its turn, and its receipt says so under the new name, too."""
+    seen = Recorder()
+    await stage.drain(handler("former", seen))
+    await stage.put("a", "b", "c")
+    await skip_of_former(stage, "c")
+    await stage.drain(renamed(seen), from_beginning=False, batch_size_max=1)
+    assert seen.seen == ["a", "b"]
+    assert await stage.deliveries() == {("c", "now"): "skipped"}
+    assert ("c", "now", "skipped") in await stage.receipts()
+
+
+@pytest.mark.usefixtures("_unmoved")
+async def test_what_was_skipped_under_the_former_name_is_not_handled_when_it_is_read_again(
+    stage: Stage,
+) -> None:
+    """R2, R17."""
+    seen, wallet = Recorder().fail("b", Reject("never")), uuid4()
+    await stage.put("a", "b", "c", of=wallet)
+    await stage.drain(handler("former", seen))
+    await skip_of_former(stage, "b")
+    await stage.drain(handler("former", seen))
+    await stage.rewind()
+    await stage.drain(renamed(seen))
+    assert seen.seen == ["a", "b", "c", "a", "c"]
+    assert (await stage.deliveries())["b", "now"] == "skipped"
+
+
+@pytest.mark.usefixtures("_unmoved")
+async def test_what_let_later_ones_pass_under_the_former_name_is_tried_again(stage: Stage) -> None:
+    """R2, R17: the receipt that kept a late run from its effect keeps no other."""
+    errors = [Reject("not yet")]
+
+    async def act(event: Any) -> None:
+        if errors:
+            raise errors.pop()
+        await stage.enter(event.what)
+
+    await stage.put("a")
+    await stage.drain(handler("former", act, on_dead="continue"))
+    assert await stage.receipts() == [("a", "former", "skipped")]
+    await stage.rewind()
+    await stage.drain(renamed(act, on_dead="continue"))
+    assert await stage.journal() == ["a"]
+    assert await stage.deliveries() == {}
+
+
+@pytest.mark.usefixtures("_unmoved")
+async def test_what_was_left_half_done_under_the_former_name_stays_so(stage: Stage) -> None:
+    """R2, R6: its first effect is known by its receipt."""
+
+    async def act(_: Any) -> None:
+        await stage.enter("first")
+        await stage.enter("second")
+
+    await stage.put("a")
+    await stage.drain(handler("former", act))
+    await stage.drain(renamed(act))
+    desk = Desk(stage.witness)
+    with pytest.raises(HalfDone):
+        await retry(desk, await choose_for_retry(desk, Selection(handler="now")))
+    assert await stage.deliveries() == {("a", "now"): "dead"}
