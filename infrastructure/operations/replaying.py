@@ -39,7 +39,7 @@ class Rewound:
     position: int
     """That of the event which comes next."""
     shards: int
-    """How many of its cursors go back; the others have yet to come here."""
+    """How many of its cursors go back; the others, as far as is written, have yet to come here."""
     events: int
     """How many events stand before it now."""
     is_at_least: bool
@@ -73,7 +73,8 @@ async def rewind(
     async def work() -> tuple[int, int]:
         effects = await _forget_effects(desk, name, position, last, advance) if again else 0
         # Last, since relays wait for whoever holds a cursor.
-        return effects, len(await desk.run(REWIND, name=name, position=position))
+        told = await desk.run(REWIND, name=name, position=position)
+        return effects, sum(row["goes_back"] for row in told)
 
     effects, shards = await desk.in_turn(work)
     await desk.wake_relays()

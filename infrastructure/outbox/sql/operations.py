@@ -155,13 +155,13 @@ SELECT event_id, handler FROM written
 HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_log}")
 
 # Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or
-# before, stay.
+# before, stay, unless a relay has them: it may have handled more than is written, and is to go back over that as well.
 REWIND = Statement("""
 UPDATE {outbox_cursors} AS cursor SET rewind_to = least(cursor.rewind_to, :position::bigint - 1)
 FROM {outbox_cursor_places} AS place
 WHERE cursor.subscription = :name AND place.subscription = cursor.subscription AND place.shard = cursor.shard
-  AND place.position >= :position
-RETURNING cursor.shard
+  AND (place.position >= :position OR cursor.lease_relay IS NOT NULL)
+RETURNING place.position >= :position AS goes_back
 """)
 
 # Forget the effects of a window of events, so that they happen again. The answer says where the window ends.

@@ -72,6 +72,19 @@ async def test_what_it_has_yet_to_come_to_is_left_where_it_is(outbox: Any) -> No
     assert await rewinds(outbox) == [(HANDLER, None)]
 
 
+async def test_what_a_relay_may_have_handled_and_not_written_yet_is_gone_back_to(outbox: Any) -> None:
+    """R17: as far as anybody can tell, it has yet to come there; nothing that it passes until it hears of it counts."""
+    await outbox.subscription()
+    for _ in range(3):
+        await outbox.event()
+    await outbox.execute(
+        "UPDATE outbox_cursors SET lease_relay = $1, lease_epoch = $2 WHERE shard < 16", *await outbox.relay()
+    )
+    found = await rewind(outbox.desk, HANDLER, 2)
+    assert found == Rewound(position=2, shards=0, events=3, is_at_least=False, effects=0)
+    assert await rewinds(outbox) == [(HANDLER, 1), (HANDLER, None)]
+
+
 async def test_again_forgets_the_effects_that_it_had_since(
     outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

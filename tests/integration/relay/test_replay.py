@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from outbox_kernel.infrastructure.operations import Desk, Selection
 from outbox_kernel.infrastructure.operations.mending import choose_for_retry, choose_for_skip, retry, skip
+from outbox_kernel.infrastructure.operations.replaying import rewind as go_back
 from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.outbox.sql.cursors import DROP_AHEAD
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
@@ -94,6 +95,32 @@ async def test_what_stands_still_goes_back_too(stage: Stage) -> None:
         await Desk(stage.witness).wake_relays()
         await until(lambda: has_run(seen, 6))
     assert seen.seen == ["a", "b", "c", "a", "b", "c"]
+
+
+async def test_what_is_handled_and_not_yet_passed_comes_again_too(stage: Stage) -> None:
+    """R6, R17: what stands before it is in hand, so that the place behind it is not written when it is gone back to."""
+    away, done, whats = [True], asyncio.Event(), ["a", "b", "c", "d"]
+
+    async def act(event: Any) -> None:
+        if event.what == "a" and away:
+            await done.wait()
+            raise Unavailable("payments")
+        await stage.enter(event.what)
+
+    async def others_are_done() -> bool:
+        return await stage.journal() == whats[1:]
+
+    async def all_came() -> bool:
+        return await stage.journal() == ["a", "b", "c", "c", "d", "d"]
+
+    await stage.put(*whats)
+    position = (await stage.event("c"))["position"]
+    async with serving(stage.relay(handler("h", act), at=None, poll_interval_seconds=0.1)):
+        await until(others_are_done)
+        done.set()
+        assert (await go_back(Desk(stage.witness), "h", position, again=True)).effects == 2
+        away.clear()
+        await until(all_came)
 
 
 @pytest.mark.parametrize("trouble", [Reject("never"), ValueError("not today")])
