@@ -20,7 +20,8 @@ from outbox_kernel.infrastructure.outbox.sql.passing import is_ahead
 # - What is unnested is selected first: of an array that it knows the planner counts the elements, prefers a plan for
 #   just these, and plans each call anew, which takes twice as long as to run it.
 # - What has a receipt that it is skipped is taken like the rest, since later ones wait for it, and not run; so it may
-#   be of a type or a version that nobody here can run.
+#   be of a type or a version that nobody here can run. What is to run behind it is for the next time: an operator may
+#   say otherwise in this moment, and then it is to run before.
 # - Nothing is taken whose event the handler has yet to come to, since its cursor goes back or an operator has skipped
 #   it: what comes earlier is before it, and whoever reads it would find no trace of it.
 # - The last row is the scan's own report: without it, one that found nothing could not say why.
@@ -76,10 +77,10 @@ WITH RECURSIVE <lease>, hop AS (
       AND status = 'waiting' AND available_at <= <now>
     LIMIT 1 FOR UPDATE SKIP LOCKED) AS locked
 ), follower AS MATERIALIZED (
-  SELECT next.event_id, next.handler, next.position, bool_and(next.may_run) OVER (
-           PARTITION BY next.order_key, next.handler ORDER BY next.position) AS may_run
+  SELECT next.event_id, next.handler, next.position, next.is_skipped,
+         bool_and(next.may_run) OVER turn AND (next.is_skipped OR NOT bool_or(next.is_skipped) OVER turn) AS may_run
   FROM taken CROSS JOIN LATERAL (
-    SELECT delivery.*, delivery.position = taken.position OR (
+    SELECT delivery.*, <delivery is skipped> AS is_skipped, delivery.position = taken.position OR (
              delivery.status = 'waiting' AND NOT (takeovers >= 2 AND delivery.handler = ANY (:run_code::text[]))
              AND delivery.available_at <= <now> AND NOT <delivery is ahead>
              AND EXISTS (
@@ -95,11 +96,12 @@ WITH RECURSIVE <lease>, hop AS (
     WHERE NOT settled AND delivery.order_key = taken.order_key AND delivery.handler = taken.handler
       AND delivery.position >= taken.position
     ORDER BY delivery.position LIMIT :turn_max) AS next
+  WINDOW turn AS (PARTITION BY next.order_key, next.handler ORDER BY next.position)
 ), fitting AS (
   -- By position over all turns, so that what is left is the end of each.
-  SELECT event_id, handler FROM (
+  SELECT event_id, handler, is_skipped FROM (
     SELECT *, sum(bytes) OVER (ORDER BY position, handler) - bytes AS bytes_before FROM (
-      SELECT follower.event_id, follower.handler, follower.position, <size> AS bytes
+      SELECT follower.event_id, follower.handler, follower.position, follower.is_skipped, <size> AS bytes
       FROM follower JOIN {outbox_events} AS event USING (event_id) WHERE follower.may_run) AS sized) AS measured
   WHERE bytes_before < :bytes_max
 ), claimed AS (
@@ -111,12 +113,12 @@ WITH RECURSIVE <lease>, hop AS (
   WHERE delivery.event_id = fitting.event_id AND delivery.handler = fitting.handler
     AND delivery.status = 'waiting'
   RETURNING delivery.event_id, delivery.handler, delivery.order_key, delivery.position, delivery.attempts,
-            delivery.takeovers
+            delivery.takeovers, fitting.is_skipped
 )
 SELECT event.position, event.event_id, event_type, event_version, aggregate_type, aggregate_id,
        aggregate_version, payload::text, headers::text, <moments>, claimed.takeovers,
        aggregate_key, claimed.handler, claimed.order_key, claimed.position AS place, claimed.attempts,
-       <is skipped> AS is_skipped,
+       claimed.is_skipped,
        NULL::text AS report
 FROM claimed JOIN {outbox_events} AS event USING (event_id)
 UNION ALL
@@ -138,7 +140,6 @@ TAKE_DELIVERIES = Statement(
     .replace("<like>", like("ability.event_type"))
     .replace("<moments>", MOMENTS)
     .replace("<size>", SIZE)
-    .replace("<is skipped>", IS_SKIPPED.replace("delivery.", "claimed."))
     .replace("<head is skipped>", IS_SKIPPED.replace("delivery.", "head."))
     .replace("<delivery is skipped>", IS_SKIPPED)
     .replace("<head is ahead>", is_ahead("head"))

@@ -196,7 +196,7 @@ ASKED: dict[str, Asked[Log]] = {
         lambda log: go_back(log, cursors.UNSETTLE_AHEAD, "passing", ahead_max=100), 4_000
     ),
     "take what goes back": Asked(lambda log: go_back(log, cursors.TAKE_BACK, "passing"), 3_000),
-    "claim all": Asked(lambda log: claim(log, []), 1_500),
+    "claim all": Asked(lambda log: claim(log, []), 1_600),
     "claim known": Asked(lambda log: claim(log, KNOWN), 1_500),
 }
 

@@ -322,6 +322,32 @@ async def test_what_is_retried_while_it_is_taken_to_be_skipped_waits_again(stage
     assert (row.is_skipped, await stage.deliveries()) == (True, {("a", "h"): "waiting"})
 
 
+async def is_waited_for(stage: Stage, connection: Any) -> bool:
+    """Whether somebody waits for what this connection has locked."""
+    asked = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))"
+    return bool(await stage.witness.fetchval(asked, connection.get_server_pid()))
+
+
+async def test_what_is_retried_in_the_moment_of_a_claim_is_not_overtaken(stage: Stage, late: Any) -> None:
+    """R4, O1: the claim still sees its receipt, and takes it to be skipped behind the first of its turn."""
+    seen = Recorder().fail("a")
+    await stage.put("a", "b", "c", "d", of=uuid4())
+    await stage.drain(handler("h", seen))
+    event = (await stage.event("b"))["event_id"]
+    await stage.witness.execute(
+        "INSERT INTO outbox_receipts (event_id, handler, outcome) VALUES ($1, 'h', 'skipped')", event
+    )
+    desk = Desk(late, now=stage.at(1))
+    async with late.transaction():
+        chosen = await choose_for_retry(desk, Selection(event, "h"))
+        assert (await retry(desk, chosen)).changed == 1
+        claiming = asyncio.create_task(stage.drain(handler("h", seen), at=60))
+        await until(lambda: is_waited_for(stage, late))
+    await claiming
+    assert seen.seen == ["a", "a", "b", "c", "d"]
+    assert set((await stage.deliveries()).values()) == {"done"}
+
+
 async def test_what_is_skipped_while_it_is_dropped_keeps_its_delivery(stage: Stage, late: Any) -> None:
     """R4, R17: or whoever reads the event would find no trace of the skip."""
     await stage.put("a")
