@@ -13,6 +13,7 @@ import attrs
 
 from outbox_kernel.infrastructure.outbox.sql.fragments import SHARDS
 from outbox_kernel.infrastructure.postgres.snapshots import common_to, sees
+from outbox_kernel.infrastructure.relay.limits import IN_HAND_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -101,6 +102,8 @@ class Batch:
     positions: list[int] = attrs.Factory(list)
     """Of its events."""
     open: int = 0
+    bytes: int = 0
+    """Of their payloads."""
     left: list[Outcome] = attrs.Factory(list)
     is_being_written: bool = False
     """From then on what is late is a delivery's affair."""
@@ -157,6 +160,11 @@ class Reader:
     def in_hand(self) -> int:
         """How many events are not done."""
         return sum(batch.open for batch in self.batches)
+
+    def has_room(self, events_max: int) -> bool:
+        """Whether it may read on beside what it has; a batch is as large as ever until nothing of it is there."""
+        size = sum(batch.bytes for batch in self.batches if batch.open or batch.left)
+        return self.in_hand <= events_max and size < IN_HAND_BYTES_MAX
 
     def ended(self) -> list[Batch]:
         """Return the batches that have ended, with all before them."""

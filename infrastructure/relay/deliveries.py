@@ -27,6 +27,7 @@ from outbox_kernel.infrastructure.relay.limits import (
     BATCH_MAX,
     CLAIM_BYTES_MAX,
     HEADS_MAX,
+    IN_HAND_BYTES_MAX,
     IN_HAND_MAX,
     KNOWN_MAX,
     REST_SECONDS_MAX,
@@ -146,6 +147,7 @@ class Deliveries:
     suspects: bool = False
     """Whether there are some that have killed relays before, and are to run while nothing else does."""
     in_hand: int = 0
+    bytes_in_hand: int = 0
     counts: Counts = attrs.Factory(Counts)
     _settled: list[Outcome] = attrs.Factory(list)
     _given_back: list[tuple[LoggedEvent, str]] = attrs.Factory(list)
@@ -161,8 +163,15 @@ class Deliveries:
         self._given_back.append((row, handler))
         self.to_write.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be taken than is in hand; there is room again once some of that is written."""
+        return self.in_hand < IN_HAND_MAX and self.bytes_in_hand < IN_HAND_BYTES_MAX
+
     def rest_seconds(self) -> float:
         """Return for how long there is nothing to take; none: there may be something by now."""
+        if not self.has_room:
+            return inf
         now = time.monotonic()
         if self.due_at is not None and self.due_at <= now:
             self.look_everywhere()
@@ -180,9 +189,9 @@ class Deliveries:
     async def take(self) -> int:
         """Take what there is reason to look for; return how many."""
         taken = 0
-        if self.turns.has_known:
+        if self.has_room and self.turns.has_known:
             taken += await self._take_known()
-        if self.turns.scanning and not self.turns.rest_seconds:
+        if self.has_room and self.turns.scanning and not self.turns.rest_seconds:
             taken += await self._scan()
         return taken
 
@@ -248,7 +257,7 @@ class Deliveries:
         return rows, scan
 
     def _begin(self, rows: Sequence[DueDelivery]) -> int:
-        self.in_hand += len(rows)
+        self._count(rows, 1)
         for row in rows:
             if row.is_skipped:
                 self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
@@ -257,9 +266,7 @@ class Deliveries:
         return len(rows)
 
     def _able(self) -> list[CarriedAny]:
-        """Return what may run here and has room."""
-        if self.in_hand >= IN_HAND_MAX:
-            return []
+        """Return what may run here."""
         return [each.carried for each in self.subscribers.values() if each.takes_deliveries]
 
     def _note_due(self, seconds: float | None) -> None:
@@ -277,7 +284,7 @@ class Deliveries:
         while batch := self._settled[:BATCH_MAX]:
             check_held(await self.log.run(SETTLE_DELIVERIES, **settled(batch)))
             del self._settled[: len(batch)]
-            self.in_hand -= sum(isinstance(each.row, DueDelivery) for each in batch)
+            self._count((each.row for each in batch), -1)
             self.counts.note_outcomes(batch)
             self.turns.hear_of_done(each.turn for each in batch if each.has_passed)
             self.hear_of_left(each for each in batch if not each.has_passed)
@@ -286,7 +293,13 @@ class Deliveries:
             check_held(await self.log.run(RELEASE_DELIVERIES, **arrays(("event_ids", "handlers"), given)))
             del self._given_back[: len(given_back)]
             self.turns.everywhere = True
-            self.in_hand -= sum(isinstance(row, DueDelivery) for row, _ in given_back)
+            self._count((row for row, _ in given_back), -1)
+
+    def _count(self, rows: Iterable[LoggedEvent], sign: int) -> None:
+        """Count deliveries that come into hand, or are there no more."""
+        sizes = [len(row["payload"]) for row in rows if isinstance(row, DueDelivery)]
+        self.in_hand += sign * len(sizes)
+        self.bytes_in_hand += sign * sum(sizes)
 
     def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of deliveries that were written with a place."""

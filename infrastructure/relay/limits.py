@@ -27,6 +27,9 @@ LISTENER_ANSWER_SECONDS_MAX = 2.0
 
 # Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
+# Beside less than this in hand one more read is made, or one more claim, so that the next is there when one is done.
+# Bounded in number alone, the largest would be a gigabyte all the same, read by read.
+IN_HAND_BYTES_MAX = 2 * READ_BYTES_MAX
 # Deliveries that a cursor goes back over, so many in one statement.
 AHEAD_MAX = 10_000
 # However few are asked for, as by a handler with a bound, so many are looked at.

@@ -54,7 +54,7 @@ class Reading:
             for subscriber in self.subscribers.values()
             if subscriber.is_going
             for reader in subscriber.readers
-            if reader.is_due and not reader.is_leaving and reader.in_hand <= subscriber.bounds.batch_max
+            if reader.is_due and not reader.is_leaving and reader.has_room(subscriber.bounds.batch_max)
         ]
 
     def groups(self) -> Iterator[list[Reader]]:

@@ -202,9 +202,8 @@ class Shift:
         """Write the places behind what is done."""
         async with self._writing:
             left = await self.progress.write()
-        if left:
-            self.deliveries.hear_of_left(left)
-            self.to_deliver.set()
+        self.deliveries.hear_of_left(left)
+        self.wake_up()
 
     async def watch(self) -> None:
         """Watch the runs now and then."""

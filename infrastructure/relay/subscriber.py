@@ -119,6 +119,7 @@ class Subscriber:
             if route is Route.NOT_DUE:
                 continue
             batch.positions.append(row["position"])
+            batch.bytes += len(row["payload"])
             if is_suspect or route is Route.LEAVE or self._order.must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
