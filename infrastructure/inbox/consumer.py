@@ -26,6 +26,7 @@ from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.outages import QUEUE
+from outbox_kernel.infrastructure.relay.serving import raise_failure
 from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.errors import KernelError
 
@@ -234,18 +235,18 @@ class Consumer:
     async def run(self) -> None:
         """Serve until `stop()` or cancellation, through every loss of the broker or the database."""
         await self._begin()
-        tasks = [
+        left = tasks = {
             asyncio.create_task(each.run(), name=f"outbox-take-{each.queue}") for each in self._receivings
-        ]
+        }
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            while left:
+                ended, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    raise_failure(task)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
 
     async def _begin(self) -> None:
         # What is stored is due for whoever has subscribed by then.

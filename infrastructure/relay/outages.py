@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, trac
 from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
 from outbox_kernel.infrastructure.postgres.outages import is_outage
 from outbox_kernel.infrastructure.relay.limits import FAILURES_COUNTED_MAX, PROBES_COUNTED_MAX, RACES_MAX
+from outbox_kernel.infrastructure.relay.serving import raise_failure
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit, Unavailable
 from outbox_kernel.kernel.retry import EXPONENTIAL
 
@@ -92,12 +93,10 @@ class BrokerOutage:
         """Whether there is no sense in claiming what waits for the broker."""
         return self.pause is not None or not self.known.is_set()
 
-    @property
-    def failure(self) -> BaseException | None:
-        """What this has died of."""
-        if self._task is None or not self._task.done() or self._task.cancelled():
-            return None
-        return self._task.exception()
+    def check(self) -> None:
+        """Raise what this has died of."""
+        if self._task is not None and self._task.done():
+            raise_failure(self._task)
 
     def open(self) -> None:
         """Begin to ask."""
@@ -105,9 +104,10 @@ class BrokerOutage:
 
     async def close(self) -> None:
         """Ask no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     def begin(self, outage: Outage) -> None:
         """Pause: the broker takes nothing, and nobody is charged for that."""

@@ -91,7 +91,7 @@ class Serving:
         try:
             done, _ = await asyncio.wait([*working, *beside], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                _raise_failure(task)
+                raise_failure(task)
         except asyncio.CancelledError:
             self.stopping.set()  # whatever becomes of the release: no other shift begins
             await self._release(working, beside)
@@ -137,10 +137,11 @@ class Serving:
             await step()
 
 
-def _raise_failure(task: asyncio.Task[Any]) -> None:
+def raise_failure(task: asyncio.Task[Any]) -> None:
+    """Raise what a task that has ended has failed over."""
     # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
     if task.cancelled():
-        raise CancelledByOthers(f"the relay's task {task.get_name()}")
+        raise CancelledByOthers(f"task {task.get_name()}")
     task.result()
 
 

@@ -227,8 +227,7 @@ class Shift:
         for line in self.lines:
             line.check()
         for outage in self.outages:
-            if outage.failure is not None:
-                raise outage.failure
+            outage.check()
         for subscriber in self.subscribers.values():
             subscriber.workers.watch()
         self.note_pauses()

@@ -163,11 +163,12 @@ async def _make(link: Link, thing: Thing, *, passive: bool = False) -> None:
 async def _channel(link: Link) -> AsyncIterator[AbstractChannel]:
     """Open a channel for one step, since a refusal closes it."""
     channel = await link.channel(confirms=False)
-    try:
-        with explained(link.address, DECLARE_SECONDS_MAX):
+    # To close it, too: the client cancels whoever waits for that while the connection ends.
+    with explained(link.address, DECLARE_SECONDS_MAX):
+        try:
             yield channel
-    finally:
-        await channel.close()
+        finally:
+            await channel.close()
 
 
 def _refused(thing: Thing, user: str, state: State, refusal: BrokerRefusal) -> Finding:

@@ -15,10 +15,11 @@ from outbox_kernel.infrastructure.errors import RunOver
 from outbox_kernel.infrastructure.outbox.limits import ERROR_CHARACTERS_MAX
 from outbox_kernel.infrastructure.relay import starting
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from outbox_kernel.kernel import RetrySchedule
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler
-from tests.serving import all_delivered, at_the_gate, cut, has_seen, serving
+from tests.serving import LONG, all_delivered, at_the_gate, cut, has_seen, serving
 from tests.waiting import until
 
 LOSE_THE_LEASE = "UPDATE outbox_relays SET expires_at = clock_timestamp()"
@@ -333,6 +334,21 @@ async def test_a_refusal_can_be_stored_whatever_its_words_are(
     await relay(stage, broker.outlet(BANK, TOPOLOGY), retries_max=retries_max).run_until_idle()
     assert {(await stage.delivery(what, "bank"))["attempts"] for what in ("a", "b")} == {1}
     assert 0 < len((await stage.status("a"))["error_message"]) <= ERROR_CHARACTERS_MAX
+
+
+async def test_a_cancellation_that_nobody_asked_for_ends_the_relay_with_a_sentence(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T4, R12: nobody would look for its broker any more, and it would stand still for ever."""
+
+    async def prove(_: MemoryOutlet) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(MemoryOutlet, "prove", prove)
+    running = relay(stage, MemoryBroker().outlet(BANK, TOPOLOGY), at=None).run()
+    with pytest.raises(CancelledByOthers, match="outbox-publisher-bank was cancelled by other code"):
+        async with asyncio.timeout(LONG):
+            await running
 
 
 @pytest.mark.parametrize("where", ["relay.publishing.refused", "relay.outages.EXPONENTIAL"])

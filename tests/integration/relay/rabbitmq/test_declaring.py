@@ -17,7 +17,7 @@ from outbox_kernel.infrastructure.brokers import PUBLISHED, Message, Outage, Que
 from outbox_kernel.infrastructure.brokers.operated import Finding
 from outbox_kernel.infrastructure.brokers.port import BrokerForbids, BrokerRefusal, BrokerUnreachable
 from outbox_kernel.infrastructure.brokers.rabbitmq import Address
-from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import declare, survey
+from outbox_kernel.infrastructure.brokers.rabbitmq.declaring import _channel, declare, survey
 from outbox_kernel.infrastructure.brokers.rabbitmq.limits import DECLARE_SECONDS_MAX
 from outbox_kernel.infrastructure.brokers.rabbitmq.link import Link
 from outbox_kernel.infrastructure.brokers.rabbitmq.outlet import RabbitOutlet
@@ -329,6 +329,22 @@ async def test_to_hang_up_ends_whoever_waits_with_a_sentence(post: Post) -> None
             await looking
         post.proxy.answers.set()
         await closing
+
+
+async def test_to_hang_up_as_a_channel_is_closed_ends_with_a_sentence(post: Post) -> None:
+    """R12: the client ends whoever waits for that as if he had been cancelled."""
+    async with linked(post.address) as link:
+
+        async def step() -> None:
+            async with _channel(link):
+                post.proxy.answers.clear()
+
+        leaving = asyncio.create_task(step())
+        await post.proxy.held.wait()
+        link.drop()
+        with pytest.raises(BrokerUnreachable, match=r"the connection to RabbitMQ at .* was lost"):
+            await leaving
+        post.proxy.answers.set()
 
 
 async def test_who_is_cancelled_in_the_middle_is_cancelled(post: Post) -> None:
