@@ -117,19 +117,26 @@ class RabbitOutlet:
     async def publish(self, message: Message) -> Outcome:
         """Send it and await the confirm, through at most a few channels and one deadline."""
         # Not with `explained` around it, nor with a timeout of its own: this is once per event.
+        channel, tries_left, sent = None, CHANNELS_MAX, AmqpMessage.of(message)
         try:
-            return await self._publish(AmqpMessage.of(message))
+            while True:
+                tries_left -= 1
+                channel = await self._opened()
+                outcome = await self._publish(channel, sent, is_last=not tries_left)
+                if outcome is not None:
+                    return outcome
         except TIMEOUT as error:
-            return await self._outage(unanswered(self.link.address, self.confirm_seconds_max), error)
+            return await self._outage(unanswered(self.link.address, self.confirm_seconds_max), error, channel)
         except LOST as error:
             if is_cancelled():
                 raise
-            return await self._outage(sentence(error, self.link.address), error)
+            return await self._outage(sentence(error, self.link.address), error, channel)
         except BrokerRefusal as refusal:
-            return await self._outage(refusal, refusal.__cause__)
+            return await self._outage(refusal, refusal.__cause__, channel)
 
     async def prove(self) -> Outage | None:
         """See that messages are taken: the default exchange drops one that is for no queue, and confirms it."""
+        channel = None
         try:
             channel = await self._opened()
             with explained(self.link.address, self.confirm_seconds_max):
@@ -137,40 +144,35 @@ class RabbitOutlet:
             async with self.link.step(self.confirm_seconds_max):
                 await self._knock(channel)
         except BrokerRefusal as refusal:
-            return await self._outage(refusal, refusal.__cause__)
+            return await self._outage(refusal, refusal.__cause__, channel)
         return None
 
     async def close(self) -> None:
         """Hang up."""
-        self._forget()
+        self._channel = self._wire = None
         await self._suspects_link.close()
         await self.link.close()
 
     # --- sending ------------------------------------------------------------------------------------
 
-    async def _publish(self, message: AmqpMessage) -> Outcome:
-        tries_left = CHANNELS_MAX
-        while True:
-            tries_left -= 1
-            channel = await self._opened()
-            if await self._is_blocked():
-                return Outage(str(alarm(self.link.address)))
-            if message.routing_key in self._guilty:
-                return await self._publish_alone(message)
-            try:
-                return await self._send(channel, message)
-            except TIMEOUT:
+    async def _publish(self, channel: WireChannel, message: AmqpMessage, *, is_last: bool) -> Outcome | None:
+        """Send it over a channel; None: that has ended, and the next is to be tried."""
+        if await self._is_blocked():
+            return Outage(str(alarm(self.link.address)))
+        if message.routing_key in self._guilty:
+            return await self._publish_alone(message)
+        try:
+            return await self._send(channel, message)
+        except TIMEOUT:
+            raise
+        except LOST as error:
+            if is_cancelled():
                 raise
-            except LOST as error:
-                if is_cancelled():
-                    raise
-                self._forget(channel, whole=not isinstance(error, AMQPChannelError))
-                if (refused := self._too_large(error, message)) is not None:
-                    return refused
-                if _is_over_a_message(error):
-                    return await self._publish_alone(message)
-                if not tries_left or isinstance(error, ChannelAccessRefused):
-                    raise
+            refused, is_over_one = self._too_large(error, message), _is_over_a_message(error)
+            if not (refused or is_over_one) and (is_last or isinstance(error, ChannelAccessRefused)):
+                raise
+            self._forget(channel, whole=not isinstance(error, AMQPChannelError))
+            return await self._publish_alone(message) if is_over_one and not refused else refused
 
     async def _publish_alone(self, message: AmqpMessage) -> Outcome:
         """Send one of those that a channel may have been ended over on its own: if that ends too, it is to blame."""
@@ -237,7 +239,7 @@ class RabbitOutlet:
             await channel.basic_publish(b"", routing_key=f"outbox-nobody-{uuid4().hex}")
         except ChannelAccessRefused:
             # It may not use that exchange, and has been told so: the broker answers.
-            self._forget()
+            self._forget(channel)
 
     # --- opening and letting go ---------------------------------------------------------------------
 
@@ -268,6 +270,8 @@ class RabbitOutlet:
             await self._declare()
             await self._open_channel()
         except BrokerRefusal as refusal:
+            # What could not be declared is declared again, and that is done on a new connection.
+            self.link.drop()
             self._refusal = refusal
             raise
 
@@ -293,11 +297,15 @@ class RabbitOutlet:
         """Make what is missing; what is wrong with queues is told, and no reason to send nothing to the exchange."""
         await declare(self.link, self.topology, needed=self.publisher.exchange)
 
-    async def _outage(self, refusal: BrokerRefusal, cause: BaseException | None) -> Outage:
+    async def _outage(
+        self, refusal: BrokerRefusal, cause: BaseException | None, wire: WireChannel | None
+    ) -> Outage:
+        """Let go of the channel that was used, if one was."""
         if await self.link.blocked():
             # The connection is kept: it is told when the alarm is over.
             return Outage(str(alarm(self.link.address)))
-        self._forget(whole=True)
+        if wire is not None:
+            self._forget(wire, whole=True)
         self._look_at = 0.0
         if isinstance(cause, ChannelAccessRefused):
             refusal = BrokerForbids(
@@ -306,9 +314,9 @@ class RabbitOutlet:
             )
         return Outage(str(refusal))
 
-    def _forget(self, wire: WireChannel | None = None, *, whole: bool = False) -> None:
+    def _forget(self, wire: WireChannel, *, whole: bool = False) -> None:
         """Let go of the channel, or of the whole connection; unless others have opened the next already."""
-        if wire is None or wire is self._wire:
+        if wire is self._wire:
             self._channel = self._wire = None
             if whole:
                 self.link.drop()

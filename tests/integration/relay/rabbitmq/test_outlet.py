@@ -70,6 +70,28 @@ async def test_a_cut_between_publish_and_confirm_sends_it_again(post: Post) -> N
     assert {each.message_id for each in await post.take()} == {sent.message_id}
 
 
+async def test_who_waits_for_a_former_connection_in_vain_leaves_the_next_one_alone(post: Post) -> None:
+    """T4, R12: of many that were sent into nothing each has its own deadline, and all but the first come late."""
+    async with outlet_of(post) as outlet:
+        assert await outlet.prove() is None
+        post.proxy.answers.clear()
+        outlet.confirm_seconds_max = SOON_SECONDS
+        first = asyncio.create_task(outlet.publish(message()))
+        await post.proxy.held.wait()
+        outlet.confirm_seconds_max = 4 * SOON_SECONDS
+        late = asyncio.create_task(outlet.publish(message()))
+        assert isinstance(await first, Outage)
+        # For the next connection alone.
+        post.proxy.answers = asyncio.Event()
+        post.proxy.answers.set()
+        outlet.confirm_seconds_max = LONG_SECONDS
+        assert await outlet.prove() is None
+        connections = post.proxy.accepted
+        assert isinstance(await late, Outage)
+        assert await outlet.publish(message()) == PUBLISHED
+        assert post.proxy.accepted == connections
+
+
 async def test_a_connection_that_stands_and_answers_no_more_is_replaced(own_post: Post) -> None:
     """T4, R12: here the broker has closed the channel, and the next one is never opened."""
     async with outlet_of(own_post, answer_seconds_max=SOON_SECONDS) as outlet:
