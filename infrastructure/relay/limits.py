@@ -15,10 +15,12 @@ RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 WATCH_SECONDS = 0.1
 # A relay that stops lets what is in hand end for so long, before it leaves the rest to others.
 FINISH_SECONDS = 0.2
-# What has killed relays before runs alone. For so long nothing is taken on, so that what is in hand and not slow ends.
+# What has killed relays before runs alone. So long nothing is taken on, until what is in hand has ended; if it has not,
+# all go on for so many times as long, and then it may take twice as long as the last time, up to what a run with the
+# usual time limit takes. For what has run for longer than that nobody waits.
 ALONE_WAIT_SECONDS = 5.0
-# If it does not end, or something is slow, others go on for so long before that is tried again.
-ALONE_REST_SECONDS = 30.0
+ALONE_WAIT_SECONDS_MAX = 40.0
+ALONE_REST_TIMES = 6
 WRITERS_LOOK_SECONDS = 0.05
 PROBE_EVERY_SECONDS = 5.0
 LISTENER_ANSWER_SECONDS_MAX = 2.0

@@ -31,6 +31,7 @@ from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
 from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher, Renaming, carry, check_names
 from outbox_kernel.infrastructure.relay.takeover import Upkeep
+from outbox_kernel.infrastructure.relay.timeouts import patience_seconds
 from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.handlers import HandlerRegistration, registered_handlers, unknown_types
 from outbox_kernel.kernel.upcasting import check_upcasters
@@ -275,7 +276,7 @@ class OutboxRelay:
         return LeaseKeeper(
             self._ground.log(line, lease),
             lease_seconds=seconds,
-            patience_seconds=shift.patience_seconds,
+            patience_seconds=lambda task: patience_seconds(shift.runs, task),
             on_lost=shift.lose,
             on_renewed=self._observing.note_renewal,
         )

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,8 +18,9 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.limits import (
-    ALONE_REST_SECONDS,
+    ALONE_REST_TIMES,
     ALONE_WAIT_SECONDS,
+    ALONE_WAIT_SECONDS_MAX,
     FINISH_SECONDS,
     GRACE_SECONDS,
     SLOW_SECONDS,
@@ -31,7 +32,6 @@ from outbox_kernel.infrastructure.relay.progress import Progress
 from outbox_kernel.infrastructure.relay.reading import Reading
 from outbox_kernel.infrastructure.relay.subscription import subscriptions_now
 from outbox_kernel.infrastructure.waiting import Signal
-from outbox_kernel.kernel.limits import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.cursor import Reader, Server
     from outbox_kernel.infrastructure.relay.log import Log
     from outbox_kernel.infrastructure.relay.outages import BrokerOutage, Pause
+    from outbox_kernel.infrastructure.relay.run import Run
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.infrastructure.relay.starting import Lines
     from outbox_kernel.infrastructure.relay.subscriber import Subscriber
@@ -85,6 +86,7 @@ class Shift:
     """Held while nothing may be read: what has killed relays before runs alone."""
     _runs_alone: bool = False
     _alone_at: float = 0.0
+    _alone_wait_seconds: float = 0.0
     _hurries: bool = False
     _writing: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
@@ -140,17 +142,20 @@ class Shift:
         if self.deliveries.suspects and time.monotonic() >= self._alone_at:
             await self._run_suspect()
         elif (rest := self.deliveries.rest_seconds()) > 0:
-            await self.to_deliver.wait(min(rest, ALONE_REST_SECONDS))  # at each poll who reads sets it
+            await self.to_deliver.wait(min(rest, ALONE_WAIT_SECONDS))  # at each poll who reads sets it
         else:
             await self.deliveries.take()
 
     async def _run_suspect(self) -> None:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
         async with self._turn_to_read:
-            if await self._empty_hands():
+            wait_seconds = self._alone_wait_seconds or ALONE_WAIT_SECONDS
+            if await self._empty_hands(wait_seconds):
+                self._alone_wait_seconds = 0.0
                 await self._take_suspect()
             else:
-                self._alone_at = time.monotonic() + ALONE_REST_SECONDS
+                self._alone_wait_seconds = min(2 * wait_seconds, ALONE_WAIT_SECONDS_MAX)
+                self._alone_at = time.monotonic() + ALONE_REST_TIMES * wait_seconds
 
     async def _take_suspect(self) -> int:
         self._runs_alone = True
@@ -161,16 +166,16 @@ class Shift:
             self._runs_alone = False
         return taken
 
-    async def _empty_hands(self) -> bool:
-        """Have nothing in hand, or return False if it is slow; what waits for a bound is read again later."""
-        every = self.subscribers.values()
-        if any(worker.is_aside for each in every for worker in each.workers.running):
+    async def _empty_hands(self, seconds: float) -> bool:
+        """Have nothing in hand, or return False if it takes too long; what waits for a bound is read again later."""
+        every, began = self.subscribers.values(), time.monotonic() - ALONE_WAIT_SECONDS_MAX
+        if any(run.started < began for run in self.runs):
             return False  # nobody waits for what may take an hour
         bounded = [each for each in every if each.carried.is_bounded]
         for each in bounded:
             each.is_held = True
             each.note_pause()
-        await self.finish_in_hand(ALONE_WAIT_SECONDS)
+        await self.finish_in_hand(seconds)
         is_empty = self.is_idle
         for each in bounded:
             if is_empty:
@@ -202,8 +207,9 @@ class Shift:
         """Write the places behind what is done."""
         async with self._writing:
             left = await self.progress.write()
-        self.deliveries.hear_of_left(left)
-        self.wake_up()
+        if left:
+            self.deliveries.hear_of_left(left)
+            self.wake_up()
 
     async def watch(self) -> None:
         """Watch the runs now and then."""
@@ -298,15 +304,11 @@ class Shift:
         self.to_read.set()
         self.to_deliver.set()
 
-    def patience_seconds(self, task: asyncio.Task[Any] | None) -> float:
-        """Return how long a task may keep the event loop: a run's own, else it may be of any that is at work."""
-        limits: dict[asyncio.Task[Any] | None, float] = {
-            run.task: run.carried.timeout_seconds
-            for each in tuple(self.subscribers.values())
-            for worker in each.workers.running
-            if (run := worker.run) is not None
-        }
-        return limits.get(task, max(limits.values(), default=TIMEOUT_SECONDS)) + GRACE_SECONDS
+    @property
+    def runs(self) -> list[Run]:
+        """What is at work."""
+        every = tuple(self.subscribers.values())  # a copy: the keeper's thread asks, too
+        return [run for each in every for worker in each.workers.running if (run := worker.run) is not None]
 
     async def go_round(self) -> None:
         """Take each step once, and finish what is in hand then."""

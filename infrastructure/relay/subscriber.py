@@ -7,6 +7,7 @@ and a publisher is what it does with an event: `run` and `publishing`.
 from __future__ import annotations
 
 from enum import Enum, auto
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import attrs
@@ -18,7 +19,7 @@ from outbox_kernel.infrastructure.relay.retry import DONE, LEASED, WAITING, buri
 from outbox_kernel.infrastructure.relay.workers import Work, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Hashable, Iterable
+    from collections.abc import Awaitable, Hashable, Iterable, Sequence
 
     from outbox_kernel.infrastructure.outbox.logged_event import LoggedEvent
     from outbox_kernel.infrastructure.relay.cursor import Batch, Place, Reader
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny, Subscription
     from outbox_kernel.infrastructure.relay.workers import Queue, Worker
     from outbox_kernel.infrastructure.waiting import Signal
+
+_payload = itemgetter("payload")
 
 
 class Route(Enum):
@@ -108,7 +111,7 @@ class Subscriber:
         self._routes[kind] = found
         return found
 
-    def take(self, reader: Reader, rows: Iterable[LoggedEvent], start: Place, end: Place) -> None:
+    def take(self, reader: Reader, rows: Sequence[LoggedEvent], start: Place, end: Place) -> None:
         """Take events in the order of their positions, as far as they are this reader's."""
         is_all = reader.is_all and (start is reader.ahead or start == reader.ahead)
         mine = rows if is_all else [row for row in rows if reader.is_for(row)]
@@ -119,12 +122,11 @@ class Subscriber:
             if route is Route.NOT_DUE:
                 continue
             batch.positions.append(row["position"])
-            batch.bytes += len(row["payload"])
             if is_suspect or route is Route.LEAVE or self._order.must_leave(row):
                 self._leave(batch, row, is_suspect=is_suspect)
             else:
                 works.append(Work(row, row.ordered_in if in_line else self._key_of(row), batch))
-        batch.open = len(works)
+        batch.open, batch.bytes = len(works), sum(map(len, map(_payload, mine)))
         if not works:
             self.to_write.set()
         self.workers.add(works)

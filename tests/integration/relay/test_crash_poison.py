@@ -197,16 +197,14 @@ async def test_what_stands_still_does_not_go_on_beside_what_runs_alone(
 
 
 @pytest.mark.parametrize("bound", [{}, {"concurrency": 1}])
-@pytest.mark.parametrize("is_aside", [False, True])
+@pytest.mark.parametrize("is_long", [False, True])
 async def test_what_is_to_run_alone_waits_for_what_is_slow_and_others_do_not(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], is_aside: bool
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], is_long: bool
 ) -> None:
     """R4, R7b: or all would wait for the end of a run that may take an hour."""
     monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.ALONE_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.ALONE_REST_SECONDS", 0.05)
-    monkeypatch.setattr(
-        "outbox_kernel.infrastructure.relay.timeouts.SLOW_SECONDS", 0.01 if is_aside else LONG
-    )
+    longest = "outbox_kernel.infrastructure.relay.shift.ALONE_WAIT_SECONDS_MAX"
+    monkeypatch.setattr(longest, 0.0 if is_long else LONG)
     h, go, begun, _ = at_the_gate()
     slow = attrs.evolve(h, timeout_seconds=3600.0)
     suspect, other = Recorder().fail("s"), Recorder().fail("x")
