@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox_kernel.infrastructure.outbox.sql.fragments import IS_SKIPPED, LEASE, NOW
+from outbox_kernel.infrastructure.outbox.sql.fragments import IS_HALF_DONE, IS_SKIPPED, LEASE, NOW
 from outbox_kernel.infrastructure.outbox.sql.named import Statement
 
 # As one text: the driver looks at an array five times before it writes it, and there would be eight. What is sent
@@ -24,7 +24,7 @@ MOVE = Statement(f"WITH {LEASE}, moved AS ({_MOVE}) SELECT true AS held FROM lea
 # The same, with the deliveries of those who did not succeed with an event that is passed now, unless it is sent again:
 # another may have settled them meanwhile. A row that is there
 # already is settled, and the event was gone back to; or it is not, and keeps what it has. What an operator has skipped
-# meanwhile stays so.
+# meanwhile stays so, and so does what is half done.
 LEAVE_AND_MOVE = Statement(
     f"""
 WITH {LEASE}, outcome AS MATERIALIZED (
@@ -50,6 +50,7 @@ WITH {LEASE}, outcome AS MATERIALIZED (
       on_dead = excluded.on_dead, available_at = excluded.available_at, updated_at = {NOW},
       lease_relay = excluded.lease_relay, lease_epoch = excluded.lease_epoch, error_message = excluded.error_message
   WHERE present.settled AND NOT (present.status = 'skipped' AND {IS_SKIPPED.replace("delivery.", "present.")})
+    AND ({IS_HALF_DONE.replace("delivery.", "present.")}) IS NOT TRUE
 ), passed_over AS (
   INSERT INTO {{outbox_receipts}} (event_id, handler, outcome)
   SELECT event_id, handler, 'skipped' FROM outcome WHERE status = 'dead' AND on_dead = 'continue'

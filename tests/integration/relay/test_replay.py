@@ -500,6 +500,29 @@ async def test_a_dead_letter_that_let_later_ones_pass_is_tried_again(stage: Stag
         assert ("b", "h", "skipped") in await stage.receipts()
 
 
+async def test_what_is_half_done_stays_so_when_what_comes_before_it_fails(stage: Stage) -> None:
+    """R6, R7, R17: it is left behind that, and would meet the receipt of its first effect."""
+    seen = Recorder()
+
+    async def act(event: Any) -> None:
+        await seen(event)
+        if event.what == "b":
+            await stage.enter("one half")
+            await stage.enter("the other half")
+
+    h = handler("h", act, on_dead="continue")
+    await stage.put("a", "b", "c", of=uuid4())
+    await stage.drain(h)
+    assert (await stage.deliveries())["b", "h"] == "dead"
+    seen.fail("a")
+    await rewind(stage, "h")
+    await stage.drain(h)
+    await stage.drain(h, at=60)
+    assert seen.seen == ["a", "b", "c", "a", "a", "c"]
+    assert (await stage.status("b"))["error_message"].startswith("SecondCommit: ")
+    assert await stage.events() == {"a": "delivered", "b": "dead", "c": "delivered"}
+
+
 async def test_what_is_skipped_while_it_runs_is_not_tried_again(stage: Stage) -> None:
     """R6: it has been read already, and the delivery that its skip has written is the one it keeps."""
     seen, wallet = Recorder(), uuid4()
