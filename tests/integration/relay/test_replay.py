@@ -353,20 +353,17 @@ async def test_what_is_skipped_while_it_is_dropped_keeps_its_delivery(stage: Sta
     await stage.put("a")
     await stage.drain(handler("h", Recorder().fail("a")))
     await rewind(stage, "h")
-    log = await stage.log(at=60)
-    skipping = late.transaction()
-    await skipping.start()
-    await late.execute("UPDATE outbox_deliveries SET updated_at = clock_timestamp()")
+    log, desk = await stage.log(at=60), Desk(late)
     which = {"names": ["h"] * 32, "shards": [*range(32)]}
-    dropping = asyncio.create_task(log.run(DROP_AHEAD, **which, ahead_max=10))
-
-    async def waits() -> bool:
-        return bool(await stage.witness.fetchval("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
-
-    await until(waits)
-    await skipping.commit()
-    await dropping
+    async with late.transaction():
+        chosen = await choose_for_skip(desk, Selection((await stage.event("a"))["event_id"], "h"))
+        assert (await skip(desk, chosen)).changed == 1
+        dropping = asyncio.create_task(log.run(DROP_AHEAD, **which, ahead_max=10))
+        await until(lambda: is_waited_for(stage, late))
+    [dropped] = await dropping
+    assert dropped["found"] == 1
     assert await stage.deliveries() == {("a", "h"): "waiting"}
+    assert await stage.receipts() == [("a", "h", "skipped")]
 
 
 async def test_what_is_skipped_twice_before_it_is_read_is_not_handled(stage: Stage) -> None:
