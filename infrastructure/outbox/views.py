@@ -98,18 +98,24 @@ _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.cr
 
 # What an event says, for readers who know nothing of its class: without what is declared to be sensitive, and what is
 # sealed. A payload that is no object, and each field where nobody knew which are sensitive, may be a secret as a whole.
-# What is sealed is taken out of it once: for each of a hundred thousand fields the payload would be unpacked again.
+# What is sealed is taken out of it once, and so are the names of what is sensitive: for each of a hundred thousand
+# fields the row would be unpacked again. Both are made objects, in which a name is looked up: a list is walked.
 MASKED = f"""CASE
   WHEN jsonb_typeof(event.payload) <> 'object' THEN '"{MASK}"'
   WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
   ELSE (
     SELECT coalesce(jsonb_object_agg(field.key, CASE
-        WHEN event.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
-          OR (event.sensitive ? '{EVERY_FIELD}' AND field.key NOT IN {PLAIN_KEYS})
+        WHEN kept.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
+          OR (kept.sensitive ? '{EVERY_FIELD}' AND field.key NOT IN {PLAIN_KEYS})
         THEN '"{MASK}"' ELSE field.value END), jsonb_build_object())
-    FROM (SELECT event.payload -> '$sealed' AS sealed OFFSET 0) AS kept CROSS JOIN LATERAL jsonb_each(
-      (event.payload - '$sealed') || CASE WHEN jsonb_typeof(kept.sealed) = 'object' THEN kept.sealed
-                                          ELSE jsonb_build_object() END) AS field
+    FROM (
+      SELECT CASE jsonb_typeof(event.payload -> '$sealed') WHEN 'object' THEN event.payload -> '$sealed'
+               ELSE jsonb_build_object() END AS sealed,
+             CASE jsonb_typeof(event.sensitive) WHEN 'object' THEN event.sensitive || jsonb_build_object() ELSE (
+               SELECT coalesce(jsonb_object_agg(name, true), jsonb_build_object())
+               FROM jsonb_array_elements_text(jsonb_build_array() || event.sensitive) AS name WHERE name IS NOT NULL
+             ) END AS sensitive OFFSET 0) AS kept
+    CROSS JOIN LATERAL jsonb_each((event.payload - '$sealed') || kept.sealed) AS field
   ) END"""  # noqa: S608 - the words are ours
 
 STATUS = f"""

@@ -513,13 +513,18 @@ MASKED = """CASE
   WHEN event.sensitive IS NULL AND NOT event.payload ? '$sealed' THEN event.payload
   ELSE (
     SELECT coalesce(jsonb_object_agg(field.key, CASE
-        WHEN event.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
-          OR (event.sensitive ? '*'
+        WHEN kept.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
+          OR (kept.sensitive ? '*'
               AND field.key NOT IN ('event_id', 'occurred_at', 'eventId', 'occurredOn', 'eventVersion'))
         THEN '"***"' ELSE field.value END), jsonb_build_object())
-    FROM (SELECT event.payload -> '$sealed' AS sealed OFFSET 0) AS kept CROSS JOIN LATERAL jsonb_each(
-      (event.payload - '$sealed') || CASE WHEN jsonb_typeof(kept.sealed) = 'object' THEN kept.sealed
-                                          ELSE jsonb_build_object() END) AS field
+    FROM (
+      SELECT CASE jsonb_typeof(event.payload -> '$sealed') WHEN 'object' THEN event.payload -> '$sealed'
+               ELSE jsonb_build_object() END AS sealed,
+             CASE jsonb_typeof(event.sensitive) WHEN 'object' THEN event.sensitive || jsonb_build_object() ELSE (
+               SELECT coalesce(jsonb_object_agg(name, true), jsonb_build_object())
+               FROM jsonb_array_elements_text(jsonb_build_array() || event.sensitive) AS name WHERE name IS NOT NULL
+             ) END AS sensitive OFFSET 0) AS kept
+    CROSS JOIN LATERAL jsonb_each((event.payload - '$sealed') || kept.sealed) AS field
   ) END"""
 OF_ONE_WHO_IS_DUE = """
   FROM outbox_deliveries AS delivery
