@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.limits import POOL_SIZE_MAX
 from outbox_kernel.infrastructure.postgres.engine import create_engine
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

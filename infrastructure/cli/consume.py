@@ -12,6 +12,7 @@ import click
 
 from outbox_kernel.infrastructure.application import Outbox
 from outbox_kernel.infrastructure.brokers.discovery import discover_topology
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.cli.at_broker import QUEUE_NAME, broker_of
 from outbox_kernel.infrastructure.cli.limits import PREFETCH_MAX
 from outbox_kernel.infrastructure.cli.numbers import Whole
@@ -20,7 +21,6 @@ from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.discovery import context_packages
 from outbox_kernel.infrastructure.errors import InfrastructureError
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from outbox_kernel.infrastructure.relay.subscription import check_names
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 

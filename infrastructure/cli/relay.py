@@ -11,12 +11,12 @@ import attrs
 import click
 
 from outbox_kernel.infrastructure.application import Outbox
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.cli.output import json_option, print_json, print_rows
 from outbox_kernel.infrastructure.cli.serving import freeze_what_stays, run_loop, stopped_by_signals
 from outbox_kernel.infrastructure.cli.telling import metrics_option, telemetry_settings, told_of
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.hosting import about_relay
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from outbox_kernel.infrastructure.telemetry import set_up_logs
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from outbox_kernel.infrastructure.brokers.port import BrokerRefusal
+from outbox_kernel.infrastructure.cancelling import raise_failure
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.inbox.acknowledging import Intake
 from outbox_kernel.infrastructure.inbox.burying import Burying
@@ -26,7 +27,6 @@ from outbox_kernel.infrastructure.inbox.storing import Storage
 from outbox_kernel.infrastructure.inbox.troubles import Trouble, pause, together
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay.outages import QUEUE
-from outbox_kernel.infrastructure.relay.serving import raise_failure
 from outbox_kernel.infrastructure.waiting import Signal
 from outbox_kernel.kernel.errors import KernelError
 

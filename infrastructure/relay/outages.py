@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from outbox_kernel.infrastructure.brokers.port import Outage
+from outbox_kernel.infrastructure.cancelling import raise_failure
 from outbox_kernel.infrastructure.outbox.delivery import storable
 from outbox_kernel.infrastructure.outbox.sealing.scrubbing import scrubbed, traceback_of
 from outbox_kernel.infrastructure.postgres.explain import sqlstate_of
 from outbox_kernel.infrastructure.postgres.outages import is_outage
 from outbox_kernel.infrastructure.relay.limits import FAILURES_COUNTED_MAX, PROBES_COUNTED_MAX, RACES_MAX
-from outbox_kernel.infrastructure.relay.serving import raise_failure
 from outbox_kernel.kernel.errors import Reject, RetryAfter, SecondCommit, Unavailable
 from outbox_kernel.kernel.retry import EXPONENTIAL
 

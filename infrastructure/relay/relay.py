@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import NullPool
 
 from outbox_kernel.infrastructure.calling import check_buildable
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers, EndsWhenCancelled
 from outbox_kernel.infrastructure.errors import NothingToDeliverTo
 from outbox_kernel.infrastructure.outbox.delivery import Counts
 from outbox_kernel.infrastructure.outbox.own_connection import Line
@@ -26,7 +27,7 @@ from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, Listener
 from outbox_kernel.infrastructure.relay.metrics import Observing
 from outbox_kernel.infrastructure.relay.retention import Retention
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers, EndsWhenCancelled, Rests, Serving
+from outbox_kernel.infrastructure.relay.serving import Rests, Serving
 from outbox_kernel.infrastructure.relay.settings import RelaySettings
 from outbox_kernel.infrastructure.relay.starting import Assembly, Ground, Lines, resign
 from outbox_kernel.infrastructure.relay.subscription import CarriedPublisher, Renaming, carry, check_names

@@ -4,66 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from outbox_kernel.infrastructure.errors import InfrastructureError
+from outbox_kernel.infrastructure.cancelling import raise_failure
 from outbox_kernel.infrastructure.relay.limits import ANSWER_SECONDS_MAX, RETRY_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from outbox_kernel.infrastructure.relay.shift import Shift
     from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
-
-
-class EndsWhenCancelled(Coroutine[Any, Any, None]):
-    """A coroutine for which a cancellation before its first step is an end as good as any.
-
-    A coroutine function cannot see that one: it is thrown in before its first line.
-    """
-
-    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._coroutine = coroutine
-        self._begun = False
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        """Run as part of another coroutine."""
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        """Go on."""
-        self._begun = True
-        return self._coroutine.send(value)
-
-    def throw(self, error: Any, *rest: Any) -> Any:
-        """Go on with an exception; end if that is a cancellation and nothing has begun."""
-        if self._begun or not isinstance(error, asyncio.CancelledError):
-            self._begun = True
-            return self._coroutine.throw(error, *rest)
-        self._coroutine.close()
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()
-        raise StopIteration
-
-    def close(self) -> None:
-        """End without having run to the end."""
-        self._coroutine.close()
-
-
-class CancelledByOthers(InfrastructureError):
-    """Code of the same process, a handler's maybe, has cancelled what the relay is made of."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} was cancelled by other code of this process, so the relay ends, and its supervisor is to start it "
-            "again: look for a handler that cancels tasks which are not its own"
-        )
 
 
 @attrs.define(eq=False)
@@ -135,14 +89,6 @@ class Serving:
     async def _again(self, step: Callable[[], Awaitable[None]]) -> None:
         while not self._is_over:
             await step()
-
-
-def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Raise what a task that has ended has failed over."""
-    # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
-    if task.cancelled():
-        raise CancelledByOthers(f"task {task.get_name()}")
-    task.result()
 
 
 @attrs.define

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 
 from outbox_kernel import Outbox
 from outbox_kernel.errors import ArgumentRefused, DatabaseUnreachable, NothingToDeliverTo, SchemaNotMigrated
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from tests.context_on_disk import Shop
 from tests.waiting import until
 

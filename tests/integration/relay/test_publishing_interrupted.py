@@ -11,11 +11,11 @@ from sqlalchemy import text
 
 from outbox_kernel.infrastructure.brokers import Message, Outage, Outcome, Refused
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryOutlet
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.errors import RunOver
 from outbox_kernel.infrastructure.outbox.limits import ERROR_CHARACTERS_MAX
 from outbox_kernel.infrastructure.relay import starting
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from outbox_kernel.kernel import RetrySchedule
 from tests.posting import BANK, TOPOLOGY, has_been_given, relay, slow_outlet, told
 from tests.relaying import Recorder, Stage, handler

@@ -12,13 +12,13 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.errors import BadSetting, DatabaseUnreachable
 from outbox_kernel.infrastructure.outbox.own_connection import Line
 from outbox_kernel.infrastructure.relay import OutboxRelay, shift, starting
 from outbox_kernel.infrastructure.relay import serving as serving_steps
 from outbox_kernel.infrastructure.relay.ownership import Ownership
 from outbox_kernel.infrastructure.relay.reading import Reading
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 from tests.relaying import Recorder, Stage, handler
 from tests.serving import (
     LONG,

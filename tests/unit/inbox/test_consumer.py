@@ -11,8 +11,8 @@ import pytest
 
 from outbox_kernel.infrastructure.brokers import Queue, Topology
 from outbox_kernel.infrastructure.brokers.memory import MemoryBroker, MemoryInlet
+from outbox_kernel.infrastructure.cancelling import CancelledByOthers
 from outbox_kernel.infrastructure.inbox.consumer import Consumer
-from outbox_kernel.infrastructure.relay.serving import CancelledByOthers
 
 DEADLINE_SECONDS = 10.0
 
