@@ -158,12 +158,10 @@ class Shift:
                 self._alone_at = time.monotonic() + ALONE_REST_TIMES * wait_seconds
 
     async def _take_suspect(self) -> int:
-        self._runs_alone = True
-        try:
-            taken = await self.deliveries.take_suspects()
-            await self.finish_in_hand()
-        finally:
-            self._runs_alone = False
+        self._runs_alone = True  # as it stays if this does not end well, since nothing goes on then
+        taken = await self.deliveries.take_suspects()
+        await self.finish_in_hand()
+        self._runs_alone = False
         return taken
 
     async def _empty_hands(self, seconds: float) -> bool:
@@ -308,7 +306,7 @@ class Shift:
     def runs(self) -> list[Run]:
         """What is at work."""
         every = tuple(self.subscribers.values())  # a copy: the keeper's thread asks, too
-        return [run for each in every for worker in each.workers.running if (run := worker.run) is not None]
+        return [run for each in every for _, run in each.workers.running]
 
     async def go_round(self) -> None:
         """Take each step once, and finish what is in hand then."""

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 def watch(workers: Workers) -> None:
     """Let slow runs step aside, end those whose time is over, and give up those that ignore that."""
     now = time.monotonic()
-    for worker in workers.running:
-        run = worker.run
-        if run is None:
-            continue
+    for worker, run in workers.running:
         elapsed, limit = now - run.started, run.carried.timeout_seconds
         if elapsed > min(SLOW_SECONDS, limit) and not workers.is_probing:
             workers.step_aside(worker)

@@ -330,9 +330,9 @@ class Workers:
         return not self._all
 
     @property
-    def running(self) -> list[Worker]:
+    def running(self) -> list[tuple[Worker, Run]]:
         """Those who are at a work now, slow ones included; asked from the keeper's thread too, so over a copy."""
-        return [worker for worker in tuple(self._all) if worker.run is not None]
+        return [(worker, run) for worker in tuple(self._all) if (run := worker.run) is not None]
 
     def free_place(self) -> None:
         """Take note that a slow run, or a thread that was left behind, has ended."""
@@ -360,7 +360,7 @@ class Workers:
 
     def step_all_aside(self) -> None:
         """Let no batch wait for what is at work: the relay stops."""
-        for worker in self.running:
+        for worker, _ in self.running:
             self.step_aside(worker)
 
     def _set_aside(self, worker: Worker, run: Run) -> None:

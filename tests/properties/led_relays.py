@@ -181,9 +181,8 @@ class Led:
         """What waits has had its time."""
         self.times_out = True
         for subscriber in self.shift.subscribers.values():
-            for worker in subscriber.workers.running:
-                if worker.run is not None:
-                    worker.run.started -= 2 * worker.run.carried.timeout_seconds
+            for _, run in subscriber.workers.running:
+                run.started -= 2 * run.carried.timeout_seconds
         self.shift.watch_once()
         await self.calm()
         self.times_out = False

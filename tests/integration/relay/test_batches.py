@@ -397,9 +397,8 @@ async def watched(relay: OutboxRelay) -> None:
     """Return once the relay has looked at a run that has been slow for a while."""
     shift = relay._shift  # noqa: SLF001 - nobody else can say
     assert shift is not None
-    [worker] = shift.subscribers["h"].workers.running
-    assert worker.run is not None
-    worker.run.started -= 1
+    [(_, run)] = shift.subscribers["h"].workers.running
+    run.started -= 1
     shift.watch_once()
 
 
