@@ -14,6 +14,7 @@ import time
 import traceback
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -62,10 +63,10 @@ class LeaseKeeper:
 
     log: Log
     lease_seconds: float
-    patience_seconds: Callable[[asyncio.Task[Any] | None], float]
-    """For how long the loop may stand in a task."""
-    on_lost: Callable[[], None]
     on_renewed: Callable[[float, float], None]
+    patience_seconds: Callable[[asyncio.Task[Any] | None], float] = lambda _: inf
+    """For how long the loop may stand in a task."""
+    on_lost: Callable[[], None] = lambda: None
     _watched: int = attrs.Factory(threading.get_ident)
     _loop: asyncio.AbstractEventLoop = attrs.Factory(asyncio.get_running_loop)
     _moved_at: float = attrs.Factory(time.monotonic)

@@ -240,13 +240,15 @@ class OutboxRelay:
                 if not lines.control.unanswered:
                     self._lease = before  # nothing of it can be there
                 raise
-            shift = await assembly.shift()
-            shift.pauses_of_others = self._pauses_of_others
-            shift.pauses_changed.set()
-            keeper = self._keeper_of(shift, lease)
+            keeper = self._keeper_of(lease)
             keeper.start()
             # However often it is cancelled: a keeper that outlived this would end the process.
             ending.push_async_callback(keeper.stop)
+            shift = await assembly.shift()
+            keeper.patience_seconds = lambda task: patience_seconds(shift.runs, task)
+            keeper.on_lost = shift.lose
+            shift.pauses_of_others = self._pauses_of_others
+            shift.pauses_changed.set()
             try:
                 for outage in shift.outages:
                     outage.open()
@@ -271,16 +273,11 @@ class OutboxRelay:
         ]
         return [*handlers, *publishers]
 
-    def _keeper_of(self, shift: Shift, lease: Lease) -> LeaseKeeper:
+    def _keeper_of(self, lease: Lease) -> LeaseKeeper:
         seconds = self._settings.lease_seconds
         line = Line(self.engine, deadline_seconds=max(seconds / LEASE_RENEWALS, 1.0))
-        return LeaseKeeper(
-            self._ground.log(line, lease),
-            lease_seconds=seconds,
-            patience_seconds=lambda task: patience_seconds(shift.runs, task),
-            on_lost=shift.lose,
-            on_renewed=self._observing.note_renewal,
-        )
+        log = self._ground.log(line, lease)
+        return LeaseKeeper(log, lease_seconds=seconds, on_renewed=self._observing.note_renewal)
 
     def _serving(self, shift: Shift) -> Serving:
         settings = self._settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,7 @@ from outbox_kernel.infrastructure.outbox.sql.receipts import DATABASE
 from outbox_kernel.infrastructure.relay.bisection import Batching
 from outbox_kernel.infrastructure.relay.cursor import Server
 from outbox_kernel.infrastructure.relay.lease import Lease
-from outbox_kernel.infrastructure.relay.limits import WINDOW_MESSAGES, WRITERS_LOOK_SECONDS
+from outbox_kernel.infrastructure.relay.limits import SLOW_SECONDS, WINDOW_MESSAGES, WRITERS_LOOK_SECONDS
 from outbox_kernel.infrastructure.relay.listener import EVERYTHING, SAY
 from outbox_kernel.infrastructure.relay.log import Log
 from outbox_kernel.infrastructure.relay.outages import BrokerOutage
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.metrics import Observing
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny
+
+_log = logging.getLogger("outbox.relay")
 
 
 class Lines(NamedTuple):
@@ -125,8 +128,6 @@ class Assembly:
 
     async def register(self) -> None:
         """Begin to live, hold nothing of former epochs any more, and say so."""
-        abilities = {each.name: each.abilities for each in self.carried}
-        patterns = {each.name: each.patterns for each in self.carried}
         control, settings = self.ground.log(self.lines.control, self.lease), self.ground.settings
         registered = control.step(
             leases.REGISTER,
@@ -134,8 +135,8 @@ class Assembly:
             process_id=os.getpid(),
             host=socket.gethostname(),
             code_version=settings.code_version,
-            abilities=json.dumps(abilities),
-            patterns=json.dumps(patterns),
+            abilities=json.dumps({each.name: each.abilities for each in self.carried}),
+            patterns=json.dumps({each.name: each.patterns for each in self.carried}),
             takes_events=not self.takes_all,
         )
         former = attrs.evolve(control, lease=Lease(self.lease.relay, self.lease.epoch - 1))
@@ -158,16 +159,13 @@ class Assembly:
         ]
         columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded", "former")
         subscribe = control.step(sql.SUBSCRIBE, is_start=self.is_start, **arrays(columns, subscribed))
-        from_beginning = [each.from_beginning for each in carried]
-        renaming = Renaming.of(control, self.carried)
-        await self.lines.control.transact(
-            [
-                control.step(cursors.DROP_CURSORS),
-                subscribe,
-                *renaming.steps(),
-                control.step(cursors.ADD_CURSORS, names=names, from_beginning=from_beginning, server=server),
-            ]
+        new = {"names": names, "from_beginning": [each.from_beginning for each in carried]}
+        drop, add = (
+            control.step(cursors.DROP_CURSORS),
+            control.step(cursors.ADD_CURSORS, server=server, **new),
         )
+        renaming = Renaming.of(control, self.carried)
+        await self.lines.control.transact([drop, subscribe, *renaming.steps(), add])
         await renaming.move_receipts()
         return await subscriptions_now(control)
 
@@ -206,6 +204,14 @@ async def _server(control: Log) -> Server:
 
 async def _until_done(control: Log, writers: set[str]) -> None:
     """Wait for transactions that may yet fill a gap in the log."""
+    looks = 0
     while writers:
+        if looks == int(SLOW_SECONDS / WRITERS_LOOK_SECONDS):
+            _log.warning(
+                "the relay waits for who writes events on a server new to it (virtualtransaction in pg_locks): %s",
+                ", ".join(sorted(writers)),
+                extra={"action": "relay.start.waits"},
+            )
+        looks += 1
         await asyncio.sleep(WRITERS_LOOK_SECONDS)
         writers &= set((await control.run(cursors.WRITERS))[0]["found"])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
+import pytest
 import pytest_asyncio
 
 from tests.relaying import Recorder, Stage, connected, handler
@@ -57,6 +58,37 @@ async def test_it_waits_for_who_writes_and_the_highest_position_is_its_floor(sta
     await transaction.commit()
     await draining
     assert [tuple(row) for row in await stage.witness.fetch(SERVERS)] == [(True, 0), (False, 2)]
+    assert recorder.seen == ["late", "early"]
+
+
+async def test_while_it_waits_for_who_writes_it_says_so_and_keeps_its_lease(
+    stage: Stage, late: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R2b, R3, O4: a stranger may leave his transaction open for as long as he likes."""
+    recorder = Recorder()
+    await stage.drain(handler("h", recorder))
+    await stage.witness.execute(MOVE)
+    transaction = late.transaction()
+    await transaction.start()
+    await stage.put("late", by=late)
+    await stage.put("early")
+    writes = await late.fetchval(
+        "SELECT virtualtransaction FROM pg_locks WHERE pid = pg_backend_pid() LIMIT 1"
+    )
+    relay = stage.relay(handler("h", recorder), at=None, lease_seconds=0.6)
+    draining = asyncio.create_task(relay.run_until_idle())
+
+    async def has_outlived_its_first_lease() -> bool:
+        query = "SELECT expires_at > started_at + interval '2 s' FROM outbox_relays"
+        return bool(await stage.witness.fetchval(query))
+
+    await until(has_outlived_its_first_lease)
+    await transaction.commit()
+    await draining
+    told = [
+        each.getMessage() for each in caplog.records if each.__dict__.get("action") == "relay.start.waits"
+    ]
+    assert [each.endswith(f": {writes}") for each in told] == [True]
     assert recorder.seen == ["late", "early"]
 
 
