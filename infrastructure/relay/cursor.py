@@ -103,7 +103,6 @@ class Batch:
     """Of its events."""
     open: int = 0
     bytes: int = 0
-    """Of their payloads."""
     left: list[Outcome] = attrs.Factory(list)
     is_being_written: bool = False
     """From then on what is late is a delivery's affair."""

@@ -25,11 +25,11 @@ from outbox_kernel.infrastructure.outbox.sql.named import arrays
 from outbox_kernel.infrastructure.relay.lease import check_held
 from outbox_kernel.infrastructure.relay.limits import (
     BATCH_MAX,
-    CLAIM_BYTES_MAX,
+    DELIVERY_BYTES_MIN,
     HEADS_MAX,
     IN_HAND_BYTES_MAX,
-    IN_HAND_MAX,
     KNOWN_MAX,
+    READ_BYTES_MAX,
     REST_SECONDS_MAX,
     REST_TIMES,
     TURN_MAX,
@@ -146,7 +146,6 @@ class Deliveries:
     """When a delivery's time comes, on the loop's monotonic clock."""
     suspects: bool = False
     """Whether there are some that have killed relays before, and are to run while nothing else does."""
-    in_hand: int = 0
     bytes_in_hand: int = 0
     counts: Counts = attrs.Factory(Counts)
     _settled: list[Outcome] = attrs.Factory(list)
@@ -166,7 +165,7 @@ class Deliveries:
     @property
     def has_room(self) -> bool:
         """Whether more may be taken than is in hand; there is room again once some of that is written."""
-        return self.in_hand < IN_HAND_MAX and self.bytes_in_hand < IN_HAND_BYTES_MAX
+        return self.bytes_in_hand < IN_HAND_BYTES_MAX
 
     def rest_seconds(self) -> float:
         """Return for how long there is nothing to take; none: there may be something by now."""
@@ -247,7 +246,7 @@ class Deliveries:
                 heads_max=0 if known else HEADS_MAX,
                 turns_max=1 if suspects else TURNS_MAX,
                 turn_max=1 if suspects else TURN_MAX,
-                bytes_max=CLAIM_BYTES_MAX,
+                bytes_max=READ_BYTES_MAX,
             )
             await self.log.keys.give(rows, self.log)
         except BaseException:
@@ -257,7 +256,7 @@ class Deliveries:
         return rows, scan
 
     def _begin(self, rows: Sequence[DueDelivery]) -> int:
-        self._count(rows, 1)
+        self.bytes_in_hand += sum(map(_bytes_of, rows))
         for row in rows:
             if row.is_skipped:
                 self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
@@ -284,7 +283,7 @@ class Deliveries:
         while batch := self._settled[:BATCH_MAX]:
             check_held(await self.log.run(SETTLE_DELIVERIES, **settled(batch)))
             del self._settled[: len(batch)]
-            self._count((each.row for each in batch), -1)
+            self.bytes_in_hand -= sum(_bytes_of(each.row) for each in batch)
             self.counts.note_outcomes(batch)
             self.turns.hear_of_done(each.turn for each in batch if each.has_passed)
             self.hear_of_left(each for each in batch if not each.has_passed)
@@ -293,19 +292,18 @@ class Deliveries:
             check_held(await self.log.run(RELEASE_DELIVERIES, **arrays(("event_ids", "handlers"), given)))
             del self._given_back[: len(given_back)]
             self.turns.everywhere = True
-            self._count((row for row, _ in given_back), -1)
-
-    def _count(self, rows: Iterable[LoggedEvent], sign: int) -> None:
-        """Count deliveries that come into hand, or are there no more."""
-        sizes = [len(row["payload"]) for row in rows if isinstance(row, DueDelivery)]
-        self.in_hand += sign * len(sizes)
-        self.bytes_in_hand += sign * sum(sizes)
+            self.bytes_in_hand -= sum(_bytes_of(row) for row, _ in given_back)
 
     def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of deliveries that were written with a place."""
         changed = [each.turn for each in outcomes if each.status != "done"]
         if changed:
             self.turns.hear(changed)
+
+
+def _bytes_of(row: LoggedEvent) -> int:
+    """Return what it counts for as a delivery; what was read counts with its batch."""
+    return max(len(row["payload"]), DELIVERY_BYTES_MIN) if isinstance(row, DueDelivery) else 0
 
 
 def _turns_of(rows: Iterable[DueDelivery]) -> list[tuple[str, Queue]]:

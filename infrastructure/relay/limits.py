@@ -27,7 +27,7 @@ LISTENER_ANSWER_SECONDS_MAX = 2.0
 
 # --- reading the log ---
 
-# Of payloads, about; few come near it, but a thousand of the largest would be a gigabyte.
+# Of payloads, about, in a read or a claim; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
 # Beside less than this in hand one more read is made, or one more claim, so that the next is there when one is done.
 # Bounded in number alone, the largest would be a gigabyte all the same, read by read.
@@ -77,9 +77,9 @@ REST_SECONDS_MAX = 1.0
 HEADS_MAX = 500
 TURNS_MAX = 100
 TURN_MAX = 20
-IN_HAND_MAX = 1_000
+# A delivery counts for so much however small it is, so that no more are taken beside a thousand in hand.
+DELIVERY_BYTES_MIN = IN_HAND_BYTES_MAX // 1_000
 BATCH_MAX = 2_000
-CLAIM_BYTES_MAX = 16 * 1024 * 1024
 
 # --- failures and outages ---
 

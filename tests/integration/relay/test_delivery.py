@@ -346,7 +346,7 @@ async def test_a_relay_takes_no_more_than_memory_has_room_for(
     What is left is taken next, in order.
     """
     monkeypatch.setattr(log, "READ_BYTES_MAX", bytes_max)
-    monkeypatch.setattr(deliveries, "CLAIM_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(deliveries, "READ_BYTES_MAX", bytes_max)
     counts: list[int] = []
     monkeypatch.setattr(Line, "fetch_as", counted(Line.fetch_as, counts))
     whats = [letter * letters for letter in "abcde"]

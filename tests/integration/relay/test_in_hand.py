@@ -24,10 +24,11 @@ ONCE_MORE = RetrySchedule((0,), dead_at=2)
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory has room for three large events, and a read or a claim brings two."""
-    monkeypatch.setattr(log, "READ_BYTES_MAX", LARGE * 3 // 2)
-    monkeypatch.setattr(deliveries, "CLAIM_BYTES_MAX", LARGE * 3 // 2)
+    for module in (log, deliveries):
+        monkeypatch.setattr(module, "READ_BYTES_MAX", LARGE * 3 // 2)
     for module in (cursor, deliveries):
         monkeypatch.setattr(module, "IN_HAND_BYTES_MAX", LARGE * 3)
+    monkeypatch.setattr(deliveries, "DELIVERY_BYTES_MIN", LARGE // 2)
 
 
 def large(count: int = COUNT, times: int = 1) -> list[str]:
@@ -105,3 +106,23 @@ async def test_what_is_larger_than_all_the_room_goes_through(stage: Stage, fails
     async with serving(relay):
         await until(all_delivered(stage, COUNT))
     assert sorted({*recorder.seen}) == whats
+
+
+@pytest.mark.usefixtures("small")
+async def test_small_deliveries_are_bounded_in_number(stage: Stage) -> None:
+    """R12: each costs more than what it says."""
+    whats, recorder, works = list("abcdefghij"), Recorder(), []
+    for what in whats:
+        recorder.fail(what)
+    await stage.put(*whats)
+    await stage.drain(handler("h", recorder))
+    subscribers = carrying("h")
+    subscribers["h"].take_turn = lambda turn: works.extend(turn.works)
+    taking = Deliveries(await stage.log(at=60), subscribers)
+    assert await taking.take() == COUNT
+    assert await taking.take() == 0
+    assert not taking.has_room
+    for work in works:
+        taking.settle(Outcome(work.row, "h", work.row.turn, "done", 2))
+    await taking.write()
+    assert taking.has_room
