@@ -107,6 +107,9 @@ class OneTransaction:
             if connection is not None:
                 # A rollback is only left where something has failed, and that is told, not what this meets.
                 with suppress(Exception):
+                    if self._turn.locked():
+                        # By a task that the run has left behind: no rollback can be sent past its statement.
+                        connection.invalidate()
                     connection.close()
         finally:
             if room is not None:

@@ -963,3 +963,41 @@ async def test_a_run_whose_connection_is_gone_leaves_its_room_to_the_next(stage:
     assert await error_of(stage) == "ValueError: the reason"
     assert cast("Any", engine.pool).checkedout() == 0
     await engine.dispose()
+
+
+async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else(stage: Stage) -> None:
+    """R6, R12: a rollback cannot be sent past a statement that is under way, and the pool would lend it as it is."""
+    engine = create_async_engine(stage.engine.url, pool_size=2, max_overflow=0, pool_timeout=0.1)
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    async def wait_for_the_witness() -> None:
+        async with sessions.begin() as session:
+            await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
+
+    async def act(event: Any) -> None:
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+        if event.what == "a":
+            left.append(asyncio.create_task(wait_for_the_witness()))
+            await until(is_waited_for)
+            raise ValueError("the reason")
+
+    async def is_waited_for() -> bool:
+        return bool(
+            await stage.witness.fetchval(
+                "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+            )
+        )
+
+    await stage.witness.execute("SELECT pg_advisory_lock(6)")
+    for what in ("a", "b"):
+        await stage.put(what)
+        await stage.drain(atomic(act))
+    assert await stage.journal() == ["b"]
+    assert await error_of(stage) == "ValueError: the reason"
+    assert cast("Any", engine.pool).checkedout() == 0
+    [ended] = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, DBAPIError)
+    await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    await engine.dispose()
