@@ -84,7 +84,8 @@ class OutboxRelay:
         self._settings = settings = settings or RelaySettings()
         self._observing = Observing(metrics, settings.lease_seconds)
         keys = in_force(master_keys)
-        self._ground = Ground(self.engine, settings, schema, now, keys, self._observing)
+        self._stopping = Signal()
+        self._ground = Ground(self.engine, settings, schema, now, keys, self._observing, self._stopping)
         found = registered_handlers() if handlers is None else tuple(handlers)
         # A handler with a queue runs where that queue is consumed, and nothing else runs there.
         self._queues = None if queues is None else frozenset(queues)
@@ -94,7 +95,6 @@ class OutboxRelay:
         self._id, self._epochs = uuid4(), count(1)
         self._lease: Lease | None = None
         self._shift: Shift | None = None
-        self._stopping = Signal()
         self._is_checked = False
         self._pauses_of_others: dict[str, Pause] = {}
         self.subscribed: asyncio.Event = asyncio.Event()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from outbox_kernel.infrastructure.relay.metrics import Observing
     from outbox_kernel.infrastructure.relay.settings import RelaySettings
     from outbox_kernel.infrastructure.relay.subscription import CarriedAny
+    from outbox_kernel.infrastructure.waiting import Signal
 
 _log = logging.getLogger("outbox.relay")
 
@@ -72,6 +73,7 @@ class Ground:
     now: datetime | None
     master_keys: MasterKeys | None
     observing: Observing
+    stopping: Signal
 
     def log(self, line: Line, lease: Lease) -> Log:
         """Return the log as it is seen over a connection, under a lease."""
@@ -94,7 +96,7 @@ class Assembly:
         """Subscribe, and return all that works under the lease."""
         forget_decoders()
         control = self.ground.log(self.lines.control, self.lease)
-        server = await _server(control)
+        server = await _server(control, self.ground.stopping)
         subscriptions, revision = await self._subscribe(control, server.number)
         database = str((await self.lines.control.fetch(DATABASE))[0][0])
         await self.ground.observing.begin(control)
@@ -186,7 +188,7 @@ def _given_back(log: Log) -> list[Step]:
     return [log.step(each) for each in (cursors.GIVE_BACK_CURSORS, GIVE_BACK_DELIVERIES)]
 
 
-async def _server(control: Log) -> Server:
+async def _server(control: Log, stopping: Signal) -> Server:
     """Return the server whose transaction ids count; where it is a new one, wait for who writes now."""
     while True:
         [found] = await control.run(cursors.SERVER)
@@ -196,14 +198,14 @@ async def _server(control: Log) -> Server:
         [highest] = await control.run(cursors.HIGHEST_OF_OTHERS if is_first else cursors.HIGHEST)
         floor = highest["position"]
         if floor:
-            await _until_done(control, set((await control.run(cursors.WRITERS))[0]["found"]))
+            await _until_done(control, set((await control.run(cursors.WRITERS))[0]["found"]), stopping)
         await control.line.transact(
             [control.step(cursors.LOCK_SERVERS), control.step(cursors.ADD_SERVER, floor=floor)]
         )
 
 
-async def _until_done(control: Log, writers: set[str]) -> None:
-    """Wait for transactions that may yet fill a gap in the log."""
+async def _until_done(control: Log, writers: set[str], stopping: Signal) -> None:
+    """Wait for transactions that may yet fill a gap in the log; told to stop meanwhile, end without having begun."""
     looks = 0
     while writers:
         if looks == int(SLOW_SECONDS / WRITERS_LOOK_SECONDS):
@@ -213,5 +215,6 @@ async def _until_done(control: Log, writers: set[str]) -> None:
                 extra={"action": "relay.start.waits"},
             )
         looks += 1
-        await asyncio.sleep(WRITERS_LOOK_SECONDS)
+        if await stopping.wait(WRITERS_LOOK_SECONDS):
+            raise asyncio.CancelledError
         writers &= set((await control.run(cursors.WRITERS))[0]["found"])

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.relaying import Recorder, Stage, connected, handler
-from tests.waiting import until
+from tests.waiting import DEADLINE_SECONDS, until
 
 # To the relay it is the same whether its server or the name that it has written down is another.
 MOVE = "UPDATE outbox_servers SET identifier = 'another one'"
@@ -90,6 +90,24 @@ async def test_while_it_waits_for_who_writes_it_says_so_and_keeps_its_lease(
     ]
     assert [each.endswith(f": {writes}") for each in told] == [True]
     assert recorder.seen == ["late", "early"]
+
+
+async def test_told_to_stop_while_it_waits_for_who_writes_it_ends(stage: Stage, late: Any) -> None:
+    """R11: a stranger may leave his transaction open for as long as he likes."""
+    await stage.drain(handler("h", Recorder()))
+    await stage.witness.execute(MOVE)
+    async with late.transaction():
+        await stage.put("late", by=late)
+        await stage.put("early")
+        relay = stage.relay(handler("h", Recorder()), at=None)
+        running = asyncio.create_task(relay.run())
+        await until(lambda: stage.witness.fetchval(ASKS_WHO_WRITES))
+        relay.stop()
+        await asyncio.wait([running], timeout=DEADLINE_SECONDS)
+        has_ended = running.done()
+    await running
+    assert has_ended
+    assert await stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 0
 
 
 async def test_what_was_late_under_the_former_server_is_found_once(stage: Stage, late: Any) -> None:
