@@ -288,7 +288,8 @@ class Rig:
         seconds = self.scale.settle_seconds + READY_SECONDS_MAX
 
         async def ended() -> bool:
-            return not self.fleet.writing
+            # How it has ended is known a moment later than that it has.
+            return not self.fleet.writing and all(seat.exits for seat in self.fleet.writers)
 
         await until(ended, "the writers have written all", seconds=seconds)
         for seat in self.fleet.writers:

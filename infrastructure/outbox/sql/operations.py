@@ -205,7 +205,7 @@ WITH due AS MATERIALIZED (
       OR (:again AND coalesce(delivery.status, 'done') = 'done' AND coalesce(receipt.outcome, 'done') = 'done'))
 ), allowed_again AS (
   DELETE FROM {{outbox_receipts}} AS receipt USING due
-  WHERE receipt.event_id = due.event_id AND {is_of(":name")}
+  WHERE :again AND receipt.event_id = due.event_id AND {is_of(":name")}
 ), written AS ({_ASKED_FOR}
   ON CONFLICT (event_id, handler) DO UPDATE
   SET status = 'waiting', attempts = 0, takeovers = 0, alone = false, error_message = NULL,

@@ -82,6 +82,21 @@ async def test_an_effect_of_the_former_name_that_is_replayed_again_happens_again
     assert await stage.journal() == ["a", "a"]
 
 
+@pytest.mark.usefixtures("_unmoved")
+async def test_an_effect_of_the_former_name_does_not_happen_again_unless_that_is_said(stage: Stage) -> None:
+    """R6, R17: its receipt has yet to be moved, and is met."""
+
+    async def act(event: Any) -> None:
+        await stage.enter(event.what)
+
+    await stage.put("a")
+    await stage.drain(handler("former", act))
+    await stage.drain(renamed(act))
+    await replay(Desk(stage.witness, now=stage.at(1)), "now", event_id=(await stage.event("a"))["event_id"])
+    await stage.drain(renamed(act), at=1)
+    assert await stage.journal() == ["a"]
+
+
 async def test_what_is_half_done_and_retried_again_has_its_effect_again(stage: Stage) -> None:
     """R6."""
 
