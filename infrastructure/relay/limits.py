@@ -15,12 +15,10 @@ RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 WATCH_SECONDS = 0.1
 # A relay that stops lets what is in hand end for so long, before it leaves the rest to others.
 FINISH_SECONDS = 0.2
-# What has killed relays before runs alone. So long nothing is taken on, until what is in hand has ended; if it has not,
-# all go on for so many times as long, and then it may take twice as long as the last time, up to what a run with the
-# usual time limit takes. For what has run for longer than that nobody waits.
+# What has killed relays before runs alone. So long nothing is taken on, until what is in hand has ended; so long one
+# such run follows another. Who takes longer begins nothing more until then; all others go on for so long.
 ALONE_WAIT_SECONDS = 5.0
-ALONE_WAIT_SECONDS_MAX = 40.0
-ALONE_REST_TIMES = 6
+ALONE_REST_SECONDS = 30.0
 WRITERS_LOOK_SECONDS = 0.05
 PROBE_EVERY_SECONDS = 5.0
 LISTENER_ANSWER_SECONDS_MAX = 2.0
@@ -30,7 +28,6 @@ LISTENER_ANSWER_SECONDS_MAX = 2.0
 # Of payloads, about, in a read or a claim; few come near it, but a thousand of the largest would be a gigabyte.
 READ_BYTES_MAX = 16 * 1024 * 1024
 # Beside less than this in hand one more read is made, or one more claim, so that the next is there when one is done.
-# Bounded in number alone, the largest would be a gigabyte all the same, read by read.
 IN_HAND_BYTES_MAX = 2 * READ_BYTES_MAX
 # Deliveries that a cursor goes back over, so many in one statement.
 AHEAD_MAX = 10_000

@@ -18,9 +18,8 @@ from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.lease import LeaseLost
 from outbox_kernel.infrastructure.relay.limits import (
-    ALONE_REST_TIMES,
+    ALONE_REST_SECONDS,
     ALONE_WAIT_SECONDS,
-    ALONE_WAIT_SECONDS_MAX,
     FINISH_SECONDS,
     GRACE_SECONDS,
     SLOW_SECONDS,
@@ -86,7 +85,6 @@ class Shift:
     """Held while nothing may be read: what has killed relays before runs alone."""
     _runs_alone: bool = False
     _alone_at: float = 0.0
-    _alone_wait_seconds: float = 0.0
     _hurries: bool = False
     _writing: asyncio.Lock = attrs.Factory(asyncio.Lock)
 
@@ -149,13 +147,13 @@ class Shift:
     async def _run_suspect(self) -> None:
         """Run what may have killed relays before, while nothing else is in hand that could be blamed for it."""
         async with self._turn_to_read:
-            wait_seconds = self._alone_wait_seconds or ALONE_WAIT_SECONDS
-            if await self._empty_hands(wait_seconds):
-                self._alone_wait_seconds = 0.0
+            if not await self._empty_hands():
+                self._alone_at = time.monotonic() + ALONE_REST_SECONDS
+                return
+            self._hold(())  # it may be one of theirs
+            until = time.monotonic() + ALONE_WAIT_SECONDS
+            while self.deliveries.suspects and time.monotonic() < until:
                 await self._take_suspect()
-            else:
-                self._alone_wait_seconds = min(2 * wait_seconds, ALONE_WAIT_SECONDS_MAX)
-                self._alone_at = time.monotonic() + ALONE_REST_TIMES * wait_seconds
 
     async def _take_suspect(self) -> int:
         self._runs_alone = True  # as it stays if this does not end well, since nothing goes on then
@@ -164,23 +162,23 @@ class Shift:
         self._runs_alone = False
         return taken
 
-    async def _empty_hands(self, seconds: float) -> bool:
-        """Have nothing in hand, or return False if it takes too long; what waits for a bound is read again later."""
-        every, began = self.subscribers.values(), time.monotonic() - ALONE_WAIT_SECONDS_MAX
-        if any(run.started < began for run in self.runs):
-            return False  # nobody waits for what may take an hour
-        bounded = [each for each in every if each.carried.is_bounded]
-        for each in bounded:
-            each.is_held = True
+    async def _empty_hands(self) -> bool:
+        """Have nothing in hand, or return False if it takes long: who is slow begins nothing more until it is done."""
+        every = self.subscribers.values()
+        self._hold([each for each in every if each.is_held or each.carried.is_bounded])
+        await self.finish_in_hand(ALONE_WAIT_SECONDS)
+        if not self.is_idle:
+            self._hold([each for each in every if each.has_in_hand])
+            return False
+        for each in every:
+            if each.is_held:
+                each.let_go()  # what waits for a bound is read again later, and nobody waits for it
+        return True
+
+    def _hold(self, held: Sequence[Subscriber]) -> None:
+        for each in self.subscribers.values():
+            each.is_held = each in held
             each.note_pause()
-        await self.finish_in_hand(seconds)
-        is_empty = self.is_idle
-        for each in bounded:
-            if is_empty:
-                each.let_go()
-            each.is_held = False
-            each.note_pause()
-        return is_empty
 
     async def write(self) -> None:
         """Write what is due, else wait until something is."""
@@ -263,11 +261,11 @@ class Shift:
         self.note_pauses()
         pauses = self.pauses
         if pauses != self._told:
-            told = {
-                name: {"reason": each.reason, "since": each.since.isoformat()}
+            told = [
+                (name, {"reason": each.reason, "since": each.since.isoformat()})
                 for name, each in pauses.items()
-            }
-            await self.control.run(leases.TELL_PAUSES, pauses=json.dumps(told))
+            ]
+            await self.control.run(leases.TELL_PAUSES, pauses=json.dumps(dict(told)))
             self._told = pauses
 
     async def keep_balance(self) -> None:
@@ -361,6 +359,8 @@ class Shift:
 
     async def release(self, grace_seconds: float) -> None:
         """Begin nothing more; leave what has not ended to others, and let what runs end in time."""
+        for outage in self.outages:  # cancelled with all else, they would pass for a failure
+            await outage.close()
         await self.finish_in_hand(min(FINISH_SECONDS, grace_seconds))
         self.begin_nothing_more()
         for subscriber in self.subscribers.values():

@@ -25,7 +25,7 @@ from outbox_kernel.kernel.errors import Unavailable
 from tests.domain import Announced
 from tests.relay_process import relay_process
 from tests.relaying import LEASE_SECONDS, Recorder, Stage, carrying, handler
-from tests.serving import LONG, all_delivered, at_the_gate, knows_of_a_suspect, serving
+from tests.serving import all_delivered, at_the_gate, serving
 from tests.waiting import until
 
 LATER = LEASE_SECONDS + 1
@@ -197,15 +197,13 @@ async def test_what_stands_still_does_not_go_on_beside_what_runs_alone(
 
 
 @pytest.mark.parametrize("bound", [{}, {"concurrency": 1}])
-@pytest.mark.parametrize("is_long", [False, True])
 async def test_what_is_to_run_alone_waits_for_what_is_slow_and_others_do_not(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], is_long: bool
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any]
 ) -> None:
-    """R4, R7b: or all would wait for the end of a run that may take an hour."""
-    monkeypatch.setattr("outbox_kernel.infrastructure.relay.shift.ALONE_WAIT_SECONDS", 0.05)
-    longest = "outbox_kernel.infrastructure.relay.shift.ALONE_WAIT_SECONDS_MAX"
-    monkeypatch.setattr(longest, 0.0 if is_long else LONG)
-    h, go, begun, _ = at_the_gate()
+    """R4, R7b: or all would wait for the end of a run that may take an hour, or it for a moment without one."""
+    for name in ("ALONE_WAIT_SECONDS", "ALONE_REST_SECONDS"):
+        monkeypatch.setattr(f"outbox_kernel.infrastructure.relay.shift.{name}", 0.05)
+    h, go, begun, seen = at_the_gate()
     slow = attrs.evolve(h, timeout_seconds=3600.0)
     suspect, other = Recorder().fail("s"), Recorder().fail("x")
     suspected = handler("suspected", suspect, Announced, retry=RetrySchedule((3600,)))
@@ -214,21 +212,27 @@ async def test_what_is_to_run_alone_waits_for_what_is_slow_and_others_do_not(
     async def has_failed_and_gone_on() -> bool:
         return other.seen.count("x") == 2
 
+    async def holds_what_is_slow() -> bool:
+        shift = relay._shift  # noqa: SLF001 - nobody else can say
+        return shift is not None and shift.subscribers["h"].is_held
+
     await stage.put("s", event_type="bank.announced")
     await stage.drain(*handlers)
-    await stage.put("a")
+    await stage.put("a", of=uuid4())
     relay = stage.relay(*handlers, at=None, poll_interval_seconds=0.05)
     async with serving(relay):
         await begun.wait()
         await stage.witness.execute(
             "UPDATE outbox_deliveries SET takeovers = 2, available_at = now() WHERE handler = 'suspected'"
         )
-        await until(lambda: knows_of_a_suspect(relay))
+        await until(holds_what_is_slow)
+        await stage.put("b", of=uuid4())
         await stage.put("x", event_type="bank.announced")
         await until(has_failed_and_gone_on)
         assert suspect.seen.count("s") == 1
+        assert seen == ["a"]
         go.set()
-        await until(all_delivered(stage, 3))
+        await until(all_delivered(stage, 4))
     assert suspect.seen.count("s") == 2
     assert (await stage.delivery("s", "suspected"))["attempts"] == 1
 

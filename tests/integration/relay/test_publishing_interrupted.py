@@ -41,6 +41,19 @@ async def test_told_to_stop_at_once_it_leaves_what_is_not_confirmed_to_the_next(
     assert await uncharged(stage)
 
 
+async def test_cancelled_with_all_that_it_is_made_of_it_writes_down_what_has_ended(stage: Stage) -> None:
+    """R11: as at the end of a program; its publishers' tasks are among them."""
+    h, _, begun, _ = at_the_gate()
+    await stage.put("a")
+    found = relay(stage, MemoryBroker().outlet(BANK, TOPOLOGY), h, at=None)
+    running = asyncio.create_task(found.run())
+    await begun.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await running
+    assert await stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 0
+
+
 async def uncharged(stage: Stage) -> bool:
     rows = await stage.witness.fetch("SELECT attempts, takeovers FROM outbox_deliveries")
     return all(tuple(row) == (0, 0) for row in rows)
