@@ -8,6 +8,7 @@ was stored or settled in this process the turn is known, and it alone is looked 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from itertools import islice
 from math import inf
 from operator import attrgetter
@@ -146,11 +147,12 @@ class Deliveries:
     """When a delivery's time comes, on the loop's monotonic clock."""
     suspects: bool = False
     """Whether there are some that have killed relays before, and are to run while nothing else does."""
-    bytes_in_hand: int = 0
     counts: Counts = attrs.Factory(Counts)
     _settled: list[Outcome] = attrs.Factory(list)
     _given_back: list[tuple[LoggedEvent, str]] = attrs.Factory(list)
     _suspects_after: dict[str, str] = attrs.Factory(dict)
+    _bytes: Counter[str] = attrs.Factory(Counter)
+    """Of what is in hand, by handler: one that is slow takes no other one's room."""
 
     def settle(self, outcome: Outcome) -> None:
         """Write how a delivery went."""
@@ -162,15 +164,8 @@ class Deliveries:
         self._given_back.append((row, handler))
         self.to_write.set()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more may be taken than is in hand; there is room again once some of that is written."""
-        return self.bytes_in_hand < IN_HAND_BYTES_MAX
-
     def rest_seconds(self) -> float:
         """Return for how long there is nothing to take; none: there may be something by now."""
-        if not self.has_room:
-            return inf
         now = time.monotonic()
         if self.due_at is not None and self.due_at <= now:
             self.look_everywhere()
@@ -188,9 +183,9 @@ class Deliveries:
     async def take(self) -> int:
         """Take what there is reason to look for; return how many."""
         taken = 0
-        if self.has_room and self.turns.has_known:
+        if self.turns.has_known:
             taken += await self._take_known()
-        if self.has_room and self.turns.scanning and not self.turns.rest_seconds:
+        if self.turns.scanning and not self.turns.rest_seconds:
             taken += await self._scan()
         return taken
 
@@ -256,8 +251,8 @@ class Deliveries:
         return rows, scan
 
     def _begin(self, rows: Sequence[DueDelivery]) -> int:
-        self.bytes_in_hand += sum(map(_bytes_of, rows))
         for row in rows:
+            self._bytes[row.handler] += _bytes_of(row)
             if row.is_skipped:
                 self.settle(Outcome(row, row.handler, row.turn, "skipped", attempts=row.attempts))
         for handler, turn in _turns_of(row for row in rows if not row.is_skipped):
@@ -265,8 +260,9 @@ class Deliveries:
         return len(rows)
 
     def _able(self) -> list[CarriedAny]:
-        """Return what may run here."""
-        return [each.carried for each in self.subscribers.values() if each.takes_deliveries]
+        """Return what may run here and has room."""
+        able = (each.carried for each in self.subscribers.values() if each.takes_deliveries)
+        return [each for each in able if self._bytes[each.name] < IN_HAND_BYTES_MAX]
 
     def _note_due(self, seconds: float | None) -> None:
         if seconds is not None:
@@ -283,7 +279,7 @@ class Deliveries:
         while batch := self._settled[:BATCH_MAX]:
             check_held(await self.log.run(SETTLE_DELIVERIES, **settled(batch)))
             del self._settled[: len(batch)]
-            self.bytes_in_hand -= sum(_bytes_of(each.row) for each in batch)
+            self._let_go((each.row, each.handler) for each in batch)
             self.counts.note_outcomes(batch)
             self.turns.hear_of_done(each.turn for each in batch if each.has_passed)
             self.hear_of_left(each for each in batch if not each.has_passed)
@@ -292,7 +288,13 @@ class Deliveries:
             check_held(await self.log.run(RELEASE_DELIVERIES, **arrays(("event_ids", "handlers"), given)))
             del self._given_back[: len(given_back)]
             self.turns.everywhere = True
-            self.bytes_in_hand -= sum(_bytes_of(row) for row, _ in given_back)
+            self._let_go(given_back)
+
+    def _let_go(self, gone: Iterable[tuple[LoggedEvent, str]]) -> None:
+        for row, handler in gone:
+            if self._bytes[handler] >= IN_HAND_BYTES_MAX:
+                self.turns.everywhere = True  # meanwhile its turns were passed over
+            self._bytes[handler] -= _bytes_of(row)
 
     def hear_of_left(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of deliveries that were written with a place."""

@@ -288,6 +288,9 @@ class Subscriber:
             self.to_write.set()
         elif batch.open != self._half_batch:
             return
+        self._note_room()
+
+    def _note_room(self) -> None:
         if any(reader.is_due for reader in self.readers):
             self.has_room.set()
 
@@ -304,6 +307,7 @@ class Subscriber:
             batch.left.append(outcome)
         # What is read from now on is not told of it by the database, and has nothing to wait for.
         self._order.release(slow, self.read)
+        self._note_room()
 
     def _outcome(self, row: LoggedEvent, verdict: Verdict) -> Outcome:
         key = row.order_key if self.carried.ordered else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from outbox_kernel.infrastructure.outbox.delivery import Outcome
 from outbox_kernel.infrastructure.relay import cursor, deliveries, log, timeouts
 from outbox_kernel.infrastructure.relay.deliveries import Deliveries
 from outbox_kernel.infrastructure.relay.relay import OutboxRelay
+from outbox_kernel.infrastructure.relay.subscriber import Subscriber
 from outbox_kernel.kernel import RetrySchedule
 from tests.relaying import Recorder, Stage, carrying, handler
 from tests.serving import LONG, all_delivered, serving
@@ -119,10 +121,58 @@ async def test_small_deliveries_are_bounded_in_number(stage: Stage) -> None:
     subscribers = carrying("h")
     subscribers["h"].take_turn = lambda turn: works.extend(turn.works)
     taking = Deliveries(await stage.log(at=60), subscribers)
+    await stage.put("k")
     assert await taking.take() == COUNT
-    assert await taking.take() == 0
-    assert not taking.has_room
+    assert taking.rest_seconds() == float("inf")
     for work in works:
         taking.settle(Outcome(work.row, "h", work.row.turn, "done", 2))
     await taking.write()
-    assert taking.has_room
+    assert taking.rest_seconds() == 0
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_handlers_large_deliveries_leave_others_their_room(stage: Stage) -> None:
+    """R4, R12: while one is slow over them, another one goes on."""
+    slow, quick = Recorder(), Recorder().fail("z")
+    for what in large():
+        slow.fail(what)
+    await stage.put(*large(), "z")
+    await stage.drain(handler("slow", slow), handler("quick", quick))
+    subscribers, works = carrying("slow"), []
+    taking = Deliveries(await stage.log(at=60), subscribers)
+    subscribers["slow"].take_turn = lambda turn: works.extend(turn.works)
+    while await taking.take():
+        pass
+    subscribers.update(carrying("quick"))
+    subscribers["quick"].take_turn = lambda turn: works.extend(turn.works)
+    taking.look_everywhere()
+    assert await taking.take() == 1
+    assert works[-1].row.handler == "quick"
+
+
+@pytest.mark.usefixtures("small")
+async def test_room_that_slow_runs_leave_is_used_before_anything_is_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: nothing of theirs is left to be written that anybody could be woken by."""
+    monkeypatch.setattr(timeouts, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr("outbox_kernel.infrastructure.relay.progress.WRITE_SECONDS", LONG)
+    stepped_aside, aside = Subscriber.stepped_aside, dict[str, asyncio.Event]()
+
+    def note(subscriber: Subscriber, work: Any) -> None:
+        stepped_aside(subscriber, work)
+        aside[json.loads(work.row.payload)["what"]].set()
+
+    async def act(event: Any) -> None:
+        await aside.setdefault(event.what, asyncio.Event()).wait()
+        seen.append(event.what)
+
+    async def all_are_done() -> bool:
+        return len(seen) == COUNT
+
+    seen: list[str] = []
+    monkeypatch.setattr(Subscriber, "stepped_aside", note)
+    await stage.put(*large())
+    relay = stage.relay(handler("h", act), at=None, poll_interval_seconds=3600.0)
+    async with serving(relay):
+        await until(all_are_done)
