@@ -20,6 +20,7 @@ from outbox_kernel.infrastructure.outbox.sql.operations import (
     ASKED_FOR,
     FORGET_EFFECTS,
     HIGHEST,
+    HOLD_CURSORS,
     REPLAY,
     REWIND,
 )
@@ -73,6 +74,7 @@ async def rewind(
     async def work() -> tuple[int, int]:
         effects = await _forget_effects(desk, name, position, last, advance) if again else 0
         # Last, since relays wait for whoever holds a cursor.
+        await desk.run(HOLD_CURSORS, name=name)
         told = await desk.run(REWIND, name=name, position=position)
         return effects, sum(row["goes_back"] for row in told)
 

@@ -248,6 +248,7 @@ class Renaming:
             self.log.step(sql.RETIRE_FORMER, **self.pairs),
             self.log.step(cursors.DROP_CURSORS),
             self.log.step(sql.RENAME_DELIVERIES, **self.pairs),
+            self.log.step(sql.RENAME_WHAT_IS_SAID, **self.pairs),
             self.log.step(sql.DROP_FORMER_DELIVERIES, **self.pairs),
         ]
 

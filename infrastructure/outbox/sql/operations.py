@@ -154,6 +154,9 @@ SELECT event_id, handler FROM written
 # The highest position there is.
 HIGHEST = Statement("SELECT coalesce(max(position), 0) AS position FROM {outbox_log}")
 
+# Wait for whoever has its cursors in hand: what is seen of them from then on holds.
+HOLD_CURSORS = Statement("SELECT FROM {outbox_cursors} WHERE subscription = :name ORDER BY shard FOR UPDATE")
+
 # Have a subscription's cursors go back, so that the next event is the one at this position. Those that stand there, or
 # before, stay, unless a relay has them: it may have handled more than is written, and is to go back over that as well.
 REWIND = Statement("""

@@ -32,20 +32,24 @@ WHERE (present.retired_at IS NULL OR :is_start::bool) AND (
 """)  # noqa: S608 - the rule is ours
 
 # Move what a handler had under its former name, except what runs there now: its relay is to settle it. This reads
-# all deliveries, so it has its reason: a start, or relays of older code at work. What its receipt says of a delivery,
-# that it is skipped or half done, is said under the new name at once: the turn of all receipts comes later.
+# all deliveries, so it has its reason: a start, or relays of older code at work.
 RENAME_DELIVERIES = Statement("""
-WITH moved AS (
-  UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
-  FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
-  WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
-    SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
-  RETURNING event_id, name, former, status
-)
+UPDATE {outbox_deliveries} AS delivery SET handler = renamed.name
+FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
+WHERE handler = renamed.former AND status <> 'leased' AND NOT EXISTS (
+  SELECT FROM {outbox_deliveries} AS other WHERE other.event_id = delivery.event_id AND other.handler = renamed.name)
+""")
+
+# Say under the new name what a receipt says of a delivery, that it is skipped or half done: the turn of all receipts
+# comes later. After the deliveries have moved, since an operator whom that waited for may have written one.
+RENAME_WHAT_IS_SAID = Statement("""
 INSERT INTO {outbox_receipts} (event_id, handler, outcome, created_at)
-SELECT event_id, name, outcome, receipt.created_at
-FROM moved JOIN {outbox_receipts} AS receipt USING (event_id)
-WHERE receipt.handler = former AND status <> 'done'
+SELECT delivery.event_id, delivery.handler, said.outcome, said.created_at
+FROM unnest(:names::text[], :former::text[]) AS renamed (name, former)
+JOIN {outbox_deliveries} AS delivery ON delivery.handler = renamed.name AND delivery.status <> 'done'
+CROSS JOIN LATERAL (
+  SELECT outcome, created_at FROM {outbox_receipts} AS receipt
+  WHERE receipt.event_id = delivery.event_id AND receipt.handler = renamed.former LIMIT 1) AS said
 ON CONFLICT DO NOTHING
 """)
 
