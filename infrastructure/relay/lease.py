@@ -14,7 +14,6 @@ import time
 import traceback
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -23,6 +22,7 @@ import attrs
 from outbox_kernel.infrastructure.errors import InfrastructureError
 from outbox_kernel.infrastructure.outbox.sql import leases
 from outbox_kernel.infrastructure.relay.limits import LEASE_RENEWALS, STEP_SECONDS_MAX
+from outbox_kernel.infrastructure.relay.timeouts import patience_seconds
 from outbox_kernel.infrastructure.waiting import Signal
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class LeaseKeeper:
     log: Log
     lease_seconds: float
     on_renewed: Callable[[float, float], None]
-    patience_seconds: Callable[[asyncio.Task[Any] | None], float] = lambda _: inf
+    patience_seconds: Callable[[asyncio.Task[Any] | None], float] = lambda task: patience_seconds((), task)
     """For how long the loop may stand in a task."""
     on_lost: Callable[[], None] = lambda: None
     _watched: int = attrs.Factory(threading.get_ident)
