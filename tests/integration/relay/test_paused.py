@@ -55,5 +55,7 @@ async def test_a_stopped_process_writes_nothing_stale_when_it_goes_on(
         assert await relay.ended() == 0
     after = [await stage.witness.fetch(PROGRESS, readers)]
     after += [await stage.witness.fetch(DELIVERIES), (await stage.witness.fetch(RECEIPTS))[:1]]
-    assert after == before
+    # What was written of readers that nobody has any more, it may have purged by then.
+    assert after[0] in ([], before[0])
+    assert after[1:] == before[1:]
     assert await stage.journal() == [f"another: {what}", "h: commit"]
