@@ -178,6 +178,22 @@ class RabbitOutlet:
         """Send one of those that a channel may have been ended over on its own: if that ends too, it is to blame."""
         self._suspects += 1
         try:
+            with explained(self.link.address, self.confirm_seconds_max):
+                return await self._try_alone(message)
+        except BrokerRefusal as refusal:
+            error = refusal.__cause__
+            if isinstance(error, ChannelClosed):
+                raise error from None  # over the exchange or its rights, which are all messages' affair
+            # It has a connection of its own: whatever has become of that, those of others stay on their way.
+            too_large = self._too_large(error, message) if error else None
+            return too_large or await self._outage(refusal, error, None)
+        finally:
+            self._suspects -= 1
+            if not self._suspects:
+                self._suspects_link.drop()
+
+    async def _try_alone(self, message: AmqpMessage) -> Outcome:
+        try:
             async with asyncio.timeout(self.confirm_seconds_max), self._suspects_turn:
                 channel = await self._suspects_link.channel()
                 outcome = await self._send(await wire_of(channel), message)
@@ -189,10 +205,6 @@ class RabbitOutlet:
                 raise
             self._guilty.add(message.routing_key)
             return Refused(f"the broker ends the channel over it: {told(error)}")
-        finally:
-            self._suspects -= 1
-            if not self._suspects:
-                self._suspects_link.drop()
 
     def _too_large(self, error: BaseException, message: AmqpMessage) -> Refused | None:
         """Tell whether it was this message that was too large; others in flight are not to blame."""

@@ -268,6 +268,71 @@ async def test_a_type_that_the_user_may_not_publish_is_that_events_affair(own_po
             assert await outlet.publish(message(routing_key="bank.secret")) == PUBLISHED
 
 
+ODD = "bank.odd"
+
+
+async def knows_to_be_odd(outlet: RabbitOutlet) -> None:
+    """Let the outlet know a routing key that a channel was ended over."""
+    odd = attrs.evolve(message(routing_key=ODD), headers={"CC": "no list"})
+    assert isinstance(await outlet.publish(odd), Refused)
+    assert await outlet.prove() is None
+
+
+async def test_one_that_is_tried_alone_in_vain_leaves_the_others_on_their_way(post: Post) -> None:
+    """T1, T4: it has a connection of its own, and the deadline of that one ends no other."""
+    async with outlet_of(post) as outlet:
+        await knows_to_be_odd(outlet)
+        connections = post.proxy.accepted
+        post.proxy.answers.clear()
+        other = asyncio.create_task(outlet.publish(message()))
+        await post.proxy.held.wait()
+        outlet.confirm_seconds_max = SOON_SECONDS
+        outage = await outlet.publish(message(routing_key=ODD))
+        assert isinstance(outage, Outage)
+        assert "did not answer within 0.3 s" in outage.reason
+        outlet.confirm_seconds_max = LONG_SECONDS
+        post.proxy.answers.set()
+        assert await other == PUBLISHED
+        assert await outlet.publish(message()) == PUBLISHED
+        # The one that it was tried on.
+        assert post.proxy.accepted == connections + 1
+        assert await outlet.publish(message(routing_key=ODD)) == PUBLISHED
+
+
+async def test_where_one_cannot_be_tried_alone_the_others_stay_on_their_way(post: Post) -> None:
+    """T1, T4: for its connection the broker may have no room left."""
+    async with outlet_of(post) as outlet:
+        await knows_to_be_odd(outlet)
+        connections = post.proxy.accepted
+        outlet._suspects_link.address = Address.parse("amqp://127.0.0.1:1")  # noqa: SLF001 - for this one alone
+        post.proxy.answers.clear()
+        other = asyncio.create_task(outlet.publish(message()))
+        await post.proxy.held.wait()
+        outage = await outlet.publish(message(routing_key=ODD))
+        assert isinstance(outage, Outage)
+        assert "cannot be reached (Connection refused)" in outage.reason
+        post.proxy.answers.set()
+        assert await other == PUBLISHED
+        assert await outlet.publish(message()) == PUBLISHED
+        assert post.proxy.accepted == connections
+
+
+async def test_a_connection_that_is_lost_while_one_is_tried_alone_leaves_the_others_on_their_way(
+    post: Post,
+) -> None:
+    """T1, T4, R7: the broker ends a connection over headers that are too large, and says who it was."""
+    async with outlet_of(post) as outlet:
+        await knows_to_be_odd(outlet)
+        connections = post.proxy.accepted
+        headers = {f"k{number:05}": "" for number in range(12_000)}
+        refused = await outlet.publish(attrs.evolve(message(routing_key=ODD), headers=headers))
+        assert isinstance(refused, Refused)
+        assert "its headers have 144,0" in refused.reason
+        assert await outlet.publish(message()) == PUBLISHED
+        # The one that it was tried on.
+        assert post.proxy.accepted == connections + 1
+
+
 async def test_rights_that_go_while_one_is_looked_for_are_an_outage(own_post: Post) -> None:
     """R7: a message that is tried alone is not to blame for what forbids them all."""
     await own_post.declare()
