@@ -281,10 +281,12 @@ class RabbitOutlet:
         try:
             await self._declare()
             await self._open_channel()
-        except BrokerRefusal as refusal:
-            # What could not be declared is declared again, and that is done on a new connection.
+        except BaseException as error:
+            # What could not be declared is declared again, and that is done on a new connection. So it is if whoever
+            # declares is cancelled in the middle: on this one nobody would look for the rest.
             self.link.drop()
-            self._refusal = refusal
+            if isinstance(error, BrokerRefusal):
+                self._refusal = error
             raise
 
     async def _open_channel(self) -> None:

@@ -333,6 +333,21 @@ async def test_a_connection_that_is_lost_while_one_is_tried_alone_leaves_the_oth
         assert post.proxy.accepted == connections + 1
 
 
+async def test_who_is_cancelled_while_it_declares_leaves_the_rest_to_the_next(post: Post) -> None:
+    """T2, R11: that one opens a channel on a connection of its own, and begins anew."""
+    async with outlet_of(post) as outlet:
+        proving = asyncio.create_task(outlet.prove())
+        while not outlet.link.is_open:  # noqa: ASYNC110 - a turn of the loop away, and declaring takes many
+            await asyncio.sleep(0)
+        post.proxy.answers.clear()
+        await post.proxy.held.wait()
+        proving.cancel()
+        post.proxy.answers.set()
+        with pytest.raises(asyncio.CancelledError):
+            await proving
+        assert await outlet.publish(message()) == PUBLISHED
+
+
 async def test_rights_that_go_while_one_is_looked_for_are_an_outage(own_post: Post) -> None:
     """R7: a message that is tried alone is not to blame for what forbids them all."""
     await own_post.declare()
