@@ -98,6 +98,7 @@ _SETTLED_AT = f"coalesce(greatest(delivery.updated_at, ({_PASSED_AT})), event.cr
 
 # What an event says, for readers who know nothing of its class: without what is declared to be sensitive, and what is
 # sealed. A payload that is no object, and each field where nobody knew which are sensitive, may be a secret as a whole.
+# So may each field beside a `$sealed` that is no object: it is not ours, and nobody knows what it says is sealed.
 # What is sealed is taken out of it once, and so are the names of what is sensitive: for each of a hundred thousand
 # fields the row would be unpacked again. Both are made objects, in which a name is looked up: a list is walked.
 MASKED = f"""CASE
@@ -106,11 +107,12 @@ MASKED = f"""CASE
   ELSE (
     SELECT coalesce(jsonb_object_agg(field.key, CASE
         WHEN kept.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
-          OR (kept.sensitive ? '{EVERY_FIELD}' AND field.key NOT IN {PLAIN_KEYS})
+          OR ((kept.is_strange OR kept.sensitive ? '{EVERY_FIELD}') AND field.key NOT IN {PLAIN_KEYS})
         THEN '"{MASK}"' ELSE field.value END), jsonb_build_object())
     FROM (
       SELECT CASE jsonb_typeof(event.payload -> '$sealed') WHEN 'object' THEN event.payload -> '$sealed'
                ELSE jsonb_build_object() END AS sealed,
+             coalesce(jsonb_typeof(event.payload -> '$sealed') <> 'object', false) AS is_strange,
              CASE jsonb_typeof(event.sensitive) WHEN 'object' THEN event.sensitive || jsonb_build_object() ELSE (
                SELECT coalesce(jsonb_object_agg(name, true), jsonb_build_object())
                FROM jsonb_array_elements_text(jsonb_build_array() || event.sensitive) AS name WHERE name IS NOT NULL

@@ -514,12 +514,13 @@ MASKED = """CASE
   ELSE (
     SELECT coalesce(jsonb_object_agg(field.key, CASE
         WHEN kept.sensitive ? field.key OR kept.sealed ? field.key OR field.value ? '$sealed'
-          OR (kept.sensitive ? '*'
+          OR ((kept.is_strange OR kept.sensitive ? '*')
               AND field.key NOT IN ('event_id', 'occurred_at', 'eventId', 'occurredOn', 'eventVersion'))
         THEN '"***"' ELSE field.value END), jsonb_build_object())
     FROM (
       SELECT CASE jsonb_typeof(event.payload -> '$sealed') WHEN 'object' THEN event.payload -> '$sealed'
                ELSE jsonb_build_object() END AS sealed,
+             coalesce(jsonb_typeof(event.payload -> '$sealed') <> 'object', false) AS is_strange,
              CASE jsonb_typeof(event.sensitive) WHEN 'object' THEN event.sensitive || jsonb_build_object() ELSE (
                SELECT coalesce(jsonb_object_agg(name, true), jsonb_build_object())
                FROM jsonb_array_elements_text(jsonb_build_array() || event.sensitive) AS name WHERE name IS NOT NULL

@@ -610,7 +610,7 @@ async def test_a_page_of_events_reads_what_concerns_them_and_no_more(full: Log, 
         ("jsonb_agg('other ' || n) || jsonb_build_array('field 100000')", "jsonb_build_object()", "***"),
         ("jsonb_object_agg('other ' || n, n)", "jsonb_build_object()", "100000"),
         ("NULL", "jsonb_object_agg('other ' || n, n)", "100000"),
-        ("NULL", "jsonb_agg('other ' || n)", "100000"),
+        ("NULL", "jsonb_agg('other ' || n)", "***"),
     ],
     ids=["each is masked", "a list of names", "an object of names", "sealed", "a list of what is sealed"],
 )
@@ -628,3 +628,29 @@ async def test_however_many_fields_a_payload_has_it_is_masked_within_a_deadline(
         await log.connection.execute("SET LOCAL statement_timeout = '20s'")
         masked = await log.connection.fetchval("SELECT payload ->> 'field 100000' FROM outbox")
     assert masked == shown
+
+
+@pytest.mark.parametrize(
+    ("sealed", "email"),
+    [
+        ({"email": {"key": "k", "text": "t"}}, "***"),
+        ({"other": {"key": "k", "text": "t"}}, "a@b"),
+        (["email"], "***"),
+        ("email", "***"),
+        (1, "***"),
+        (None, "***"),
+    ],
+    ids=["it is sealed", "another is sealed", "a list", "a name", "a number", "null"],
+)
+async def test_where_nobody_knows_what_is_sealed_all_may_be_a_secret(
+    log: Log, sealed: Any, email: str
+) -> None:
+    """S, R9: whoever writes rows of his own may write `$sealed` in another form."""
+    payload = {"event_id": "one", "email": "a@b", "$sealed": sealed}
+    await log.execute(
+        "INSERT INTO outbox_events (event_id, event_type, event_version, payload, occurred_at) "
+        "VALUES (gen_random_uuid(), 'bank.noted', 1, $1, clock_timestamp())",
+        json.dumps(payload),
+    )
+    shown = json.loads(await log.connection.fetchval("SELECT payload - 'other' FROM outbox"))
+    assert shown == {"event_id": "one", "email": email}
