@@ -48,18 +48,18 @@ class EndsWhenCancelled(Coroutine[Any, Any, None]):
 
 
 class CancelledByOthers(InfrastructureError):
-    """Code of the same process, a handler's maybe, has cancelled what the relay is made of."""
+    """Code of the same process, a handler's maybe, has cancelled what a relay or a consumer is made of."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} was cancelled by other code of this process, so the relay ends, and its supervisor is to start it "
-            "again: look for a handler that cancels tasks which are not its own"
+            f"{what} was cancelled by other code of this process, so this service ends, and its supervisor is to start "
+            "it again: look for a handler that cancels tasks which are not its own"
         )
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
     """Raise what a task that has ended has failed over."""
-    # A cancellation of one of these would pass for one of the whole relay, which ends without a word.
+    # A cancellation of one of these would pass for one of the whole service, which ends without a word.
     if task.cancelled():
         raise CancelledByOthers(f"task {task.get_name()}")
     task.result()

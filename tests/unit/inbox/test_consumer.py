@@ -46,7 +46,8 @@ def consumer(*queues: str) -> Consumer:
 async def test_a_queue_whose_task_is_cancelled_ends_the_consumer_with_a_sentence() -> None:
     """Nobody would take from it any more, while the others go on."""
     with pytest.raises(
-        CancelledByOthers, match="outbox-take-odd was cancelled by other code of this process"
+        CancelledByOthers,
+        match="outbox-take-odd was cancelled by other code of this process, so this service ends, and",
     ):
         async with asyncio.timeout(DEADLINE_SECONDS):
             await consumer("even", "odd").run()
