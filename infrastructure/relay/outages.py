@@ -101,6 +101,7 @@ class BrokerOutage:
     def open(self) -> None:
         """Begin to ask."""
         self._task = asyncio.get_running_loop().create_task(self._ask(), name=f"outbox-publisher-{self.name}")
+        self._task.add_done_callback(lambda _: self.known.set())  # or whoever waits would do so for ever
 
     async def close(self) -> None:
         """Ask no more."""

@@ -313,6 +313,7 @@ class Shift:
         deliveries.turns.look_on()
         for outage in self.outages:
             await outage.known.wait()
+            outage.check()
         self.note_pauses()
         await self.learn()
         await self.ownership.balance()

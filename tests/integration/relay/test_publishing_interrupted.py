@@ -349,8 +349,9 @@ async def test_a_refusal_can_be_stored_whatever_its_words_are(
     assert 0 < len((await stage.status("a"))["error_message"]) <= ERROR_CHARACTERS_MAX
 
 
+@pytest.mark.parametrize("way", ["run", "run_once", "run_until_idle"])
 async def test_a_cancellation_that_nobody_asked_for_ends_the_relay_with_a_sentence(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """T4, R12: nobody would look for its broker any more, and it would stand still for ever."""
 
@@ -358,10 +359,10 @@ async def test_a_cancellation_that_nobody_asked_for_ends_the_relay_with_a_senten
         raise asyncio.CancelledError
 
     monkeypatch.setattr(MemoryOutlet, "prove", prove)
-    running = relay(stage, MemoryBroker().outlet(BANK, TOPOLOGY), at=None).run()
+    found = relay(stage, MemoryBroker().outlet(BANK, TOPOLOGY), at=None)
     with pytest.raises(CancelledByOthers, match="outbox-publisher-bank was cancelled by other code"):
         async with asyncio.timeout(LONG):
-            await running
+            await getattr(found, way)()
 
 
 @pytest.mark.parametrize("where", ["relay.publishing.refused", "relay.outages.EXPONENTIAL"])
