@@ -87,8 +87,7 @@ class OneTransaction:
     def _commit(self) -> None:
         for part in reversed(tuple(self._open)):
             part.rollback()  # of a session that was left open, and never committed
-        if self.broken is not None:
-            raise self.broken
+        self.check_unbroken()
         if self._connection is None or self._root is None or self._savepoints is None:
             return
         self._savepoints.check()  # since the server answers the COMMIT of what has failed with a rollback
@@ -133,6 +132,8 @@ class OneTransaction:
     def begin(self, transaction: AtomicTransaction, engine: Engine, options: Any) -> tuple[Connection, Part]:
         """Begin a session's part, and the whole with the first of them."""
         with self._in_turn():
+            # The run may have ended during each wait: a task that it has left behind takes nothing for it any more.
+            self.check_unbroken()
             whole = self._connected(engine, dict(options or {}))
         part = Part(self, transaction)
         part.begin_savepoint()
@@ -150,6 +151,7 @@ class OneTransaction:
                 # It may wait for something else for longer than its engine lets a transaction be idle.
                 patience = f"{self._seconds * 1_000:.0f}"
                 connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = {patience}")
+                self.check_unbroken()
             except BaseException:
                 connection.close()
                 raise
@@ -166,7 +168,15 @@ class OneTransaction:
         if self._room is None and (room := room_in(engine.pool)) is not None:
             with self.run.waiting():
                 await_only(room.acquire())
+            if self.broken is not None:
+                room.release()
+                raise self.broken
             self._room = room
+
+    def check_unbroken(self) -> None:
+        """Refuse what would be done for a run that cannot commit it."""
+        if self.broken is not None:
+            raise self.broken
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
@@ -190,8 +200,7 @@ class OneTransaction:
     def send(self, part: Part, statement: object, send: Callable[[], Any]) -> Any:
         """Send a statement of a part."""
         with self._in_turn():
-            if self.broken is not None:
-                raise self.broken
+            self.check_unbroken()
             for savepoint in part.savepoints:
                 self.savepoints.stand(savepoint)
             if not only_reads(str(statement)):
@@ -342,8 +351,7 @@ class AtomicTransaction(CapturedTransaction):
     """Of the outermost alone, once it has sent a statement."""
 
     def _connection_for_bind(self, bind: Any, execution_options: Any) -> Connection:
-        if self.whole.broken is not None:
-            raise self.whole.broken
+        self.whole.check_unbroken()
         if self.parent is not None or is_connected(self, bind) or not self.whole.takes(bind):
             return super()._connection_for_bind(bind, execution_options)
         with connecting(self):

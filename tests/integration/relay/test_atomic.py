@@ -11,14 +11,18 @@ import asyncpg
 import attrs
 import pytest
 from sqlalchemy import column, create_engine, func, insert, select, text, update
+from sqlalchemy.event import listen
 from sqlalchemy.exc import DBAPIError, IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
+from sqlalchemy.util import await_only
 
+from outbox_kernel.infrastructure.errors import NotOneTransaction
 from outbox_kernel.infrastructure.in_process import InProcessEventDispatcher
 from outbox_kernel.infrastructure.outbox import atomic as atomic_module
 from outbox_kernel.infrastructure.outbox import capture, install_capture
 from outbox_kernel.infrastructure.outbox.receipts import current_run
+from outbox_kernel.infrastructure.outbox.room import room_in
 from outbox_kernel.kernel.catalogue import isolated_definitions
 from outbox_kernel.kernel.errors import SecondCommit
 from outbox_kernel.kernel.handlers import HandlerRegistration, handles
@@ -965,6 +969,27 @@ async def test_a_run_whose_connection_is_gone_leaves_its_room_to_the_next(stage:
     await engine.dispose()
 
 
+def narrow(stage: Stage, driver: str = "asyncpg") -> AsyncEngine:
+    """An engine in whose pool there is room for one atomic run."""
+    url = stage.engine.url.set(drivername=f"postgresql+{driver}")
+    return create_async_engine(url, pool_size=2, max_overflow=0, pool_timeout=0.1)
+
+
+def is_all_given_back(engine: AsyncEngine) -> bool:
+    pool: Any = engine.pool
+    room = room_in(pool)
+    return room is not None and not room.locked() and pool.checkedout() == 0
+
+
+async def is_waited_for(stage: Stage) -> bool:
+    """Whether a statement waits for a lock of the witness."""
+    return bool(
+        await stage.witness.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        )
+    )
+
+
 async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else(stage: Stage) -> None:
     """R6, R12: a rollback cannot be sent past a statement that is under way, and the pool would lend it as it is."""
     engine = create_async_engine(stage.engine.url, pool_size=2, max_overflow=0, pool_timeout=0.1)
@@ -1000,4 +1025,100 @@ async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else
     [ended] = await asyncio.gather(*left, return_exceptions=True)
     assert isinstance(ended, DBAPIError)
     await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    await engine.dispose()
+
+
+async def test_a_session_that_connects_while_its_run_ends_gives_the_connection_back(stage: Stage) -> None:
+    """R6: a run that has ended has nobody who would do so for it."""
+    engine, connects, may_go_on = narrow(stage), asyncio.Event(), asyncio.Event()
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    def pause(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SET LOCAL"):
+            connects.set()
+            await_only(may_go_on.wait())
+
+    async def write() -> None:
+        async with sessions.begin() as session:
+            await session.execute(line("never"))
+
+    async def act(event: Any) -> None:
+        left.append(asyncio.create_task(write()))
+        await connects.wait()
+        raise ValueError("the reason")
+
+    listen(engine.sync_engine, "before_cursor_execute", pause)
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    may_go_on.set()
+    [ended] = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, NotOneTransaction)
+    assert is_all_given_back(engine)
+    await engine.dispose()
+
+
+async def test_a_session_that_waits_for_its_turn_while_its_run_ends_makes_no_connection(stage: Stage) -> None:
+    """R6: nor does it take room."""
+    engine, begins = narrow(stage), asyncio.Event()
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    async def wait_for_the_witness() -> None:
+        async with sessions.begin() as session:
+            await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
+
+    async def write() -> None:
+        async with sessions.begin() as session:
+            begins.set()
+            await session.execute(line("never"))
+
+    async def act(event: Any) -> None:
+        left.append(asyncio.create_task(wait_for_the_witness()))
+        await until(lambda: is_waited_for(stage))
+        left.append(asyncio.create_task(write()))
+        await begins.wait()
+        raise ValueError("the reason")
+
+    await stage.witness.execute("SELECT pg_advisory_lock(6)")
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    _, ended = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, NotOneTransaction)
+    assert is_all_given_back(engine)
+    await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    await engine.dispose()
+
+
+async def test_a_session_that_waits_for_room_while_its_run_ends_takes_none(stage: Stage) -> None:
+    """R6: it would never be given back, and every later run would wait for it."""
+    engine, begins = narrow(stage), asyncio.Event()
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    async def write() -> None:
+        async with sessions.begin() as session:
+            begins.set()
+            await session.scalar(select(journal))
+
+    async def act(event: Any) -> None:
+        if event.what == "a":
+            await write()  # after which it is known where the engine leads
+            begins.clear()
+            return
+        left.append(asyncio.create_task(write()))
+        await begins.wait()
+        raise ValueError("the reason")
+
+    await stage.put("a")
+    await stage.drain(atomic(act))
+    room = room_in(cast("Any", engine.pool))
+    assert room is not None
+    async with room:
+        await stage.put("b")
+        await stage.drain(atomic(act))
+        assert not left[0].done()
+    [ended] = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, NotOneTransaction)
+    assert is_all_given_back(engine)
     await engine.dispose()
