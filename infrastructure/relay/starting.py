@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
@@ -152,14 +153,9 @@ class Assembly:
         check_sources(self.carried, found)
         carried = sorted(self.carried, key=lambda each: each.name)
         names = [each.name for each in carried]
-        subscribed = [
-            (
-                *(each.name, each.kind, json.dumps(each.patterns), each.ordered),
-                *(each.source, each.is_bounded, each.renamed_from),
-            )
-            for each in carried
-        ]
-        columns = ("names", "kinds", "patterns", "ordered", "sources", "bounded", "former")
+        facts = attrgetter("name", "kind", "ordered", "source", "is_bounded", "renamed_from")
+        subscribed = [(*facts(each), json.dumps(each.patterns)) for each in carried]
+        columns = ("names", "kinds", "ordered", "sources", "bounded", "former", "patterns")
         subscribe = control.step(sql.SUBSCRIBE, is_start=self.is_start, **arrays(columns, subscribed))
         new = {"names": names, "from_beginning": [each.from_beginning for each in carried]}
         drop, add = (
