@@ -63,6 +63,7 @@ class OneTransaction:
         self._savepoints: Savepoints | None = None
         self._options: dict[str, Any] = {}
         self._open: list[Part] = []
+        self._left_open = False  # a session, when it came to the commit
         # Sessions may be at work in several tasks.
         self._turn = asyncio.Lock()
         self._whose_turn: asyncio.Task[Any] | None = None
@@ -85,6 +86,7 @@ class OneTransaction:
             await asyncio.shield(asyncio.create_task(greenlet_spawn(self._close)))
 
     def _commit(self) -> None:
+        self._left_open = bool(self._open)
         for part in reversed(tuple(self._open)):
             part.rollback()  # of a session that was left open, and never committed
         self.check_unbroken()
@@ -106,13 +108,23 @@ class OneTransaction:
             if connection is not None:
                 # A rollback is only left where something has failed, and that is told, not what this meets.
                 with suppress(Exception):
-                    if self._turn.locked():
-                        # By a task that the run has left behind: no rollback can be sent past its statement.
-                        connection.invalidate()
-                    connection.close()
+                    self._give_back(connection)
         finally:
             if room is not None:
                 room.release()
+
+    def _give_back(self, connection: Connection) -> None:
+        # A task that the run has left behind may have a statement under way, or go on fetching rows of one.
+        spoilt = self._left_open or bool(self._open) or self._turn.locked()
+        try:
+            # Before all else: psycopg waits here for a statement that is under way, and must not be closed beneath it.
+            if self._root is not None and self._root.is_active:
+                self._root.rollback()
+        except Exception:  # noqa: BLE001 - whatever it was, the pool would lend it as one that is rolled back
+            spoilt = True
+        if spoilt:
+            connection.invalidate()
+        connection.close()
 
     # --- for the sessions -------------------------------------------------------------------------------
 

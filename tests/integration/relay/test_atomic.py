@@ -990,41 +990,44 @@ async def is_waited_for(stage: Stage) -> bool:
     )
 
 
-async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else(stage: Stage) -> None:
-    """R6, R12: a rollback cannot be sent past a statement that is under way, and the pool would lend it as it is."""
-    engine = create_async_engine(stage.engine.url, pool_size=2, max_overflow=0, pool_timeout=0.1)
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else(
+    stage: Stage, driver: str
+) -> None:
+    """R6, R12: asyncpg sends no rollback past a statement that is under way, and psycopg's waits for its end."""
+    engine, raised = narrow(stage, driver), asyncio.Event()
     sessions = install_capture(async_sessionmaker(engine))
     left: list[asyncio.Task[None]] = []
 
     async def wait_for_the_witness() -> None:
         async with sessions.begin() as session:
             await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
+            await session.execute(line("never"))
 
     async def act(event: Any) -> None:
         async with sessions.begin() as session:
             await session.execute(line(event.what))
         if event.what == "a":
             left.append(asyncio.create_task(wait_for_the_witness()))
-            await until(is_waited_for)
+            await until(lambda: is_waited_for(stage))
+            raised.set()
             raise ValueError("the reason")
 
-    async def is_waited_for() -> bool:
-        return bool(
-            await stage.witness.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-            )
-        )
-
     await stage.witness.execute("SELECT pg_advisory_lock(6)")
-    for what in ("a", "b"):
-        await stage.put(what)
-        await stage.drain(atomic(act))
+    await stage.put("a")
+    draining = asyncio.create_task(stage.drain(atomic(act)))
+    await raised.wait()
+    if driver == "asyncpg":
+        await draining
+    await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    await draining
+    [ended] = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, DBAPIError if driver == "asyncpg" else NotOneTransaction)
+    await stage.put("b")
+    await stage.drain(atomic(act))
     assert await stage.journal() == ["b"]
     assert await error_of(stage) == "ValueError: the reason"
-    assert cast("Any", engine.pool).checkedout() == 0
-    [ended] = await asyncio.gather(*left, return_exceptions=True)
-    assert isinstance(ended, DBAPIError)
-    await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    assert is_all_given_back(engine)
     await engine.dispose()
 
 
@@ -1120,5 +1123,84 @@ async def test_a_session_that_waits_for_room_while_its_run_ends_takes_none(stage
         assert not left[0].done()
     [ended] = await asyncio.gather(*left, return_exceptions=True)
     assert isinstance(ended, NotOneTransaction)
+    assert is_all_given_back(engine)
+    await engine.dispose()
+
+
+ROWS = "SELECT CASE WHEN n > 100 THEN pg_advisory_xact_lock(6) END FROM generate_series(1, 1000) AS n"
+
+
+async def test_a_fetch_that_a_run_has_left_under_way_spoils_its_connection_for_nobody_else(
+    stage: Stage,
+) -> None:
+    """R6, R12: the pool takes a connection whose rollback has failed for one that is rolled back."""
+    engine = narrow(stage)
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    async def wait_for_the_witness() -> None:
+        async with sessions() as session:
+            rows = await session.stream(text(ROWS))
+            await rows.fetchall()
+
+    async def act(event: Any) -> None:
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+        if event.what == "a":
+            left.append(asyncio.create_task(wait_for_the_witness()))
+            await until(lambda: is_waited_for(stage))
+            raise ValueError("the reason")
+
+    await stage.witness.execute("SELECT pg_advisory_lock(6)")
+    for what in ("a", "b"):
+        await stage.put(what)
+        await stage.drain(atomic(act))
+    assert await stage.journal() == ["b"]
+    [ended] = await asyncio.gather(*left, return_exceptions=True)
+    assert isinstance(ended, asyncpg.PostgresError)
+    assert is_all_given_back(engine)
+    await stage.witness.execute("SELECT pg_advisory_unlock(6)")
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_a_run_has_left_between_two_fetches_fetches_nothing_on_the_connection_of_another(
+    stage: Stage, driver: str, fails: bool
+) -> None:
+    """R6: the server would answer with an error, in the transaction of whoever has the connection next."""
+    engine, fetched, may_go_on = narrow(stage, driver), asyncio.Event(), asyncio.Event()
+    sessions = install_capture(async_sessionmaker(engine))
+    left: list[asyncio.Task[None]] = []
+
+    async def fetch() -> None:
+        async with sessions() as session:
+            rows = await session.stream(text("SELECT generate_series(1, 1000)"))
+            await rows.fetchone()
+            fetched.set()
+            await may_go_on.wait()
+            try:
+                await rows.fetchall()
+            finally:
+                await rows.close()
+
+    async def act(event: Any) -> None:
+        async with sessions.begin() as session:
+            await session.execute(line(event.what))
+            if event.what == "b":
+                may_go_on.set()
+                [ended] = await asyncio.gather(*left, return_exceptions=True)
+                assert isinstance(ended, Exception)
+        if event.what == "a":
+            left.append(asyncio.create_task(fetch()))
+            await fetched.wait()
+            if fails:
+                raise ValueError("the reason")
+
+    for what in ("a", "b"):
+        await stage.put(what)
+        await stage.drain(atomic(act))
+    assert await stage.journal() == (["b"] if fails else ["a", "b"])
+    assert (await stage.deliveries()).get(("b", "h")) is None
     assert is_all_given_back(engine)
     await engine.dispose()
