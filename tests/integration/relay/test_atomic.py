@@ -990,6 +990,12 @@ async def is_waited_for(stage: Stage) -> bool:
     )
 
 
+async def wait_for_the_witness(sessions: Any) -> None:
+    async with sessions.begin() as session:
+        await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
+        await session.execute(line("never"))
+
+
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
 async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else(
     stage: Stage, driver: str
@@ -999,16 +1005,11 @@ async def test_what_a_run_has_left_at_work_spoils_its_connection_for_nobody_else
     sessions = install_capture(async_sessionmaker(engine))
     left: list[asyncio.Task[None]] = []
 
-    async def wait_for_the_witness() -> None:
-        async with sessions.begin() as session:
-            await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
-            await session.execute(line("never"))
-
     async def act(event: Any) -> None:
         async with sessions.begin() as session:
             await session.execute(line(event.what))
         if event.what == "a":
-            left.append(asyncio.create_task(wait_for_the_witness()))
+            left.append(asyncio.create_task(wait_for_the_witness(sessions)))
             await until(lambda: is_waited_for(stage))
             raised.set()
             raise ValueError("the reason")
@@ -1067,17 +1068,13 @@ async def test_a_session_that_waits_for_its_turn_while_its_run_ends_makes_no_con
     sessions = install_capture(async_sessionmaker(engine))
     left: list[asyncio.Task[None]] = []
 
-    async def wait_for_the_witness() -> None:
-        async with sessions.begin() as session:
-            await session.execute(text("SELECT pg_advisory_xact_lock(6)"))
-
     async def write() -> None:
         async with sessions.begin() as session:
             begins.set()
             await session.execute(line("never"))
 
     async def act(event: Any) -> None:
-        left.append(asyncio.create_task(wait_for_the_witness()))
+        left.append(asyncio.create_task(wait_for_the_witness(sessions)))
         await until(lambda: is_waited_for(stage))
         left.append(asyncio.create_task(write()))
         await begins.wait()

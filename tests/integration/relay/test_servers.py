@@ -40,14 +40,20 @@ async def late(bank_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-async def test_it_waits_for_who_writes_and_the_highest_position_is_its_floor(stage: Stage, late: Any) -> None:
-    recorder = Recorder()
-    await stage.drain(handler("h", recorder))
+async def moved_in_mid_write(stage: Stage, late: Any) -> Any:
+    """Move the outbox; what is committed there is behind what somebody has yet to commit: his transaction."""
     await stage.witness.execute(MOVE)
     transaction = late.transaction()
     await transaction.start()
     await stage.put("late", by=late)
     await stage.put("early")
+    return transaction
+
+
+async def test_it_waits_for_who_writes_and_the_highest_position_is_its_floor(stage: Stage, late: Any) -> None:
+    recorder = Recorder()
+    await stage.drain(handler("h", recorder))
+    transaction = await moved_in_mid_write(stage, late)
     draining = asyncio.create_task(stage.drain(handler("h", recorder)))
 
     async def is_asked() -> bool:
@@ -67,11 +73,7 @@ async def test_while_it_waits_for_who_writes_it_says_so_and_keeps_its_lease(
     """R2b, R3, O4: a stranger may leave his transaction open for as long as he likes."""
     recorder = Recorder()
     await stage.drain(handler("h", recorder))
-    await stage.witness.execute(MOVE)
-    transaction = late.transaction()
-    await transaction.start()
-    await stage.put("late", by=late)
-    await stage.put("early")
+    transaction = await moved_in_mid_write(stage, late)
     writes = await late.fetchval(
         "SELECT virtualtransaction FROM pg_locks WHERE pid = pg_backend_pid() LIMIT 1"
     )
@@ -95,16 +97,14 @@ async def test_while_it_waits_for_who_writes_it_says_so_and_keeps_its_lease(
 async def test_told_to_stop_while_it_waits_for_who_writes_it_ends(stage: Stage, late: Any) -> None:
     """R11: a stranger may leave his transaction open for as long as he likes."""
     await stage.drain(handler("h", Recorder()))
-    await stage.witness.execute(MOVE)
-    async with late.transaction():
-        await stage.put("late", by=late)
-        await stage.put("early")
-        relay = stage.relay(handler("h", Recorder()), at=None)
-        running = asyncio.create_task(relay.run())
-        await until(lambda: stage.witness.fetchval(ASKS_WHO_WRITES))
-        relay.stop()
-        await asyncio.wait([running], timeout=DEADLINE_SECONDS)
-        has_ended = running.done()
+    transaction = await moved_in_mid_write(stage, late)
+    relay = stage.relay(handler("h", Recorder()), at=None)
+    running = asyncio.create_task(relay.run())
+    await until(lambda: stage.witness.fetchval(ASKS_WHO_WRITES))
+    relay.stop()
+    await asyncio.wait([running], timeout=DEADLINE_SECONDS)
+    has_ended = running.done()
+    await transaction.commit()
     await running
     assert has_ended
     assert await stage.witness.fetchval("SELECT count(*) FROM outbox_relays") == 0
